@@ -1,0 +1,9 @@
+//! Checksums and compression. Bytes in, bytes out.
+//!
+//! Start at [`Csum`] for what a checksum is, [`decompress`] for what the data of a compressed extent become.
+
+mod csum;
+mod decompress;
+
+pub use csum::{Csum, CsumType};
+pub use decompress::{Compression, DecompressError, decompress};

@@ -1,0 +1,76 @@
+//! Superblocks, chunks and profiles: a logical address to mirrors and stripes.
+//!
+//! [`Volume::open`] reads the superblocks and the chunk tree; [`Volume::read_block`] returns a tree block that was
+//! checked in every way, from another mirror when one is bad; [`Volume::read_data`] and [`Volume::read_verified`] do
+//! the same for data; [`Volume::write`] writes every mirror. Nothing above this crate knows of devices' addresses.
+#![forbid(unsafe_code)]
+
+pub mod chunk_map;
+mod devices;
+mod error;
+mod open;
+mod read;
+pub mod walk;
+mod write;
+
+pub use chunk_map::{Chunk, ChunkMap, Place};
+pub use devices::read_super;
+pub use error::{Attempt, BlockError, Error, uuid_text};
+pub use open::OpenOptions;
+
+use buttery_codec::CsumType;
+use buttery_device::Device;
+use buttery_disk::check::Context;
+use buttery_disk::superblock::Superblock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The devices of a file system seen as one range of logical addresses.
+pub struct Volume {
+    devices: BTreeMap<u64, Arc<dyn Device>>,
+    chunks: ChunkMap,
+    sb: Superblock,
+    ctx: Context,
+    csum: CsumType,
+    /// Which fsids tree blocks may carry: the file system's, and those of its seeds.
+    fsids: Vec<[u8; 16]>,
+    writable: bool,
+    missing: Vec<u64>,
+}
+
+impl Volume {
+    /// The superblock that was opened.
+    pub fn superblock(&self) -> &Superblock {
+        &self.sb
+    }
+
+    /// What the tree checker needs to know.
+    pub fn context(&self) -> &Context {
+        &self.ctx
+    }
+
+    /// The checksum of this file system.
+    pub fn csum(&self) -> CsumType {
+        self.csum
+    }
+
+    /// The chunk map.
+    pub fn chunks(&self) -> &ChunkMap {
+        &self.chunks
+    }
+
+    /// The devices that are there, by id.
+    pub fn devices(&self) -> &BTreeMap<u64, Arc<dyn Device>> {
+        &self.devices
+    }
+
+    /// The ids of devices that are missing from a degraded volume.
+    pub fn missing(&self) -> &[u64] {
+        &self.missing
+    }
+
+    /// Whether blocks may be written.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+}
