@@ -115,7 +115,12 @@ fn make(spec: &ImageSpec) -> io::Result<KernelImage> {
 /// What the kernel reads from an image that was unmounted. Read before the unmount, a fact can be one that was never
 /// written: renaming a subvolume changes its root's ctime in memory only.
 pub fn kernel_facts(files: &[PathBuf]) -> io::Result<Vec<Fact>> {
-    let mount = KernelMount::new(files, "ro")?;
+    kernel_facts_with(files, "ro")
+}
+
+/// The same, under these mount options.
+pub fn kernel_facts_with(files: &[PathBuf], options: &str) -> io::Result<Vec<Fact>> {
+    let mount = KernelMount::new(files, options)?;
     let facts = walk(mount.path())?;
     mount.unmount()?;
     Ok(facts)

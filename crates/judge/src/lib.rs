@@ -12,6 +12,7 @@ pub mod collide;
 pub mod compare;
 pub mod dmesg;
 pub mod facts;
+pub mod golden;
 pub mod guard;
 pub mod image;
 pub mod oracle;

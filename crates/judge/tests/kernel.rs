@@ -4,9 +4,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
+use buttery_judge::render::compare_listing;
 use buttery_judge::workload::{random, shapes};
 use buttery_judge::{Compare, ImageSpec, KernelMount, Loop, Need, TempDir};
-use buttery_judge::{check, compare, dmesg, kernel_image, need, walk};
+use buttery_judge::{check, compare, dmesg, golden, image, kernel_image, need, walk};
 
 #[test]
 fn shapes_are_all_accepted_and_survive_a_remount() {
@@ -105,4 +106,20 @@ fn several_devices_make_one_file_system() {
     let mount = KernelMount::new(&image.files, "ro").expect("a mount");
     let again = walk(mount.path()).expect("a walk");
     compare(&image.facts, &again, &Compare::default()).unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn the_kernel_reads_what_the_golden_listings_say() {
+    let Some(()) = need(&[Need::KernelBtrfs]) else { return };
+    let names = golden::names().expect("the golden images");
+    assert!(names.len() > 30, "{names:?}");
+    for name in names {
+        let image = golden::open(&name).expect("a golden image");
+        let top = image::kernel_facts_with(&image.files, "ro,subvolid=5").expect("a mount");
+        compare_listing(&image.listing, &top).unwrap_or_else(|e| panic!("{name}: {e}"));
+        if let Some(listing) = image.default_listing {
+            let facts = image::kernel_facts(&image.files).expect("a mount");
+            compare_listing(&listing, &facts).unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+    }
 }

@@ -20,7 +20,7 @@ pub fn all(nodesize: usize) -> Vec<Op> {
     ops.extend(attributes(b"attributes"));
     ops.extend(xattrs(b"xattrs", nodesize));
     ops.extend(clones(b"clones"));
-    ops.extend(compressed(b"compressed"));
+    ops.extend(compressed(b"compressed", 100_000));
     ops.extend(nocow(b"nocow"));
     ops.extend(subvolumes(b"subvolumes"));
     ops
@@ -46,6 +46,34 @@ fn file(path: &[u8], data: Data) -> [Op; 2] {
     [create(path), write(path, 0, data)]
 }
 
+/// A little of everything ordinary, in few bytes.
+pub fn small(dir: &[u8]) -> Vec<Op> {
+    let path = |name: &str| at(dir, name);
+    let mut ops = vec![mkdir(dir), create(&path("empty")), mkdir(&path("sub"))];
+    ops.extend(file(&path("inline"), Data::new(Fill::Text, 1, 700)));
+    ops.extend(file(&path("noise"), Data::new(Fill::Random, 2, 10_000)));
+    ops.extend(file(&path("sub/text"), Data::new(Fill::Text, 3, 200_000)));
+    ops.push(write(&path("empty"), 70_000, Data::new(Fill::Text, 4, 5000)));
+    ops.push(Op::Link { from: path("inline"), to: path("sub/linked") });
+    ops.push(Op::Symlink { path: path("symlink"), target: b"sub/text".to_vec() });
+    ops.push(Op::Mknod { path: path("fifo"), node: Node::Fifo, mode: 0o644 });
+    ops.push(Op::Chown { path: path("noise"), uid: 1000, gid: 100 });
+    ops.push(Op::SetXattr { path: path("noise"), name: b"user.note".to_vec(), value: b"noise".to_vec() });
+    ops.push(Op::Utimens {
+        path: path("noise"),
+        atime: Time::default(),
+        mtime: Time { sec: 1_000_000_000, nsec: 7 },
+    });
+    ops
+}
+
+/// Enough small files for a tree of several levels.
+pub fn many_files(dir: &[u8], count: usize) -> Vec<Op> {
+    let files = (0..count)
+        .flat_map(|n| file(&at(dir, format!("file-{n:05}")), Data::new(Fill::Text, n as u64 % 7, n % 300)));
+    std::iter::once(mkdir(dir)).chain(files).collect()
+}
+
 /// Empty, inline, just over inline, around blocks, and a few megabytes.
 pub fn sizes(dir: &[u8]) -> Vec<Op> {
     let mut ops = vec![mkdir(dir)];
@@ -61,7 +89,7 @@ pub fn sizes(dir: &[u8]) -> Vec<Op> {
 
 /// Holes at the front, between, at the tail; punched; an inline file that grew; truncated and extended again.
 pub fn holes(dir: &[u8]) -> Vec<Op> {
-    let data = |seed, len| Data::new(Fill::Random, seed, len);
+    let data = |seed, len| Data::new(Fill::Text, seed, len);
     let mut ops = vec![mkdir(dir)];
     for name in ["front", "between", "tail", "all", "punched", "inline-grown", "regrown", "far"] {
         ops.push(create(&at(dir, name)));
@@ -97,11 +125,11 @@ pub fn preallocated(dir: &[u8]) -> Vec<Op> {
     }
     ops.push(allocate("unwritten", 0, 100_000, Fallocate::Allocate));
     ops.extend([allocate("written", 0, 1 << 20, Fallocate::Allocate), Op::Sync]);
-    ops.push(write(&at(dir, "written"), 100_000, Data::new(Fill::Random, 1, 70_000)));
+    ops.push(write(&at(dir, "written"), 100_000, Data::new(Fill::Text, 1, 70_000)));
     ops.push(write(&at(dir, "written"), 500_000, Data::new(Fill::Text, 2, 4096)));
-    ops.push(write(&at(dir, "beyond"), 0, Data::new(Fill::Random, 3, 5000)));
+    ops.push(write(&at(dir, "beyond"), 0, Data::new(Fill::Text, 3, 5000)));
     ops.push(allocate("beyond", 0, 1 << 19, Fallocate::KeepSize));
-    ops.extend([write(&at(dir, "zeroed"), 0, Data::new(Fill::Random, 4, 200_000)), Op::Sync]);
+    ops.extend([write(&at(dir, "zeroed"), 0, Data::new(Fill::Text, 4, 200_000)), Op::Sync]);
     ops.push(allocate("zeroed", 8192, 100_000, Fallocate::ZeroRange));
     ops
 }
@@ -261,7 +289,7 @@ pub fn clones(dir: &[u8]) -> Vec<Op> {
         len,
     };
     let mut ops = vec![mkdir(dir)];
-    ops.extend(file(&source, Data::new(Fill::Random, 1, 400_000)));
+    ops.extend(file(&source, Data::new(Fill::Text, 1, 400_000)));
     ops.extend(["whole", "middle", "changed"].map(|name| create(&at(dir, name))));
     ops.extend([Op::Sync, clone("whole", 0, 0, 400_000), clone("middle", 65536, 8192, 131_072)]);
     ops.extend([clone("changed", 0, 0, 400_000), clone("source", 0, 524_288, 65536), Op::Sync]);
@@ -269,11 +297,11 @@ pub fn clones(dir: &[u8]) -> Vec<Op> {
     ops
 }
 
-/// One file for each algorithm: much text, text and noise in turns, and little text (inline).
-pub fn compressed(dir: &[u8]) -> Vec<Op> {
+/// Files for each algorithm: much text, little text (inline), one block, and text and noise in turns of `turn` bytes.
+pub fn compressed(dir: &[u8], turn: usize) -> Vec<Op> {
     let mut ops = vec![mkdir(dir)];
     for method in ["zlib", "lzo", "zstd"] {
-        for (name, len) in [("long", 600_000), ("inline", 1800), ("block", 4096)] {
+        for (name, len) in [("long", 150_000), ("inline", 1800), ("block", 4096)] {
             let path = at(dir, format!("{method}-{name}"));
             ops.push(create(&path));
             ops.push(property(&path, method));
@@ -283,9 +311,9 @@ pub fn compressed(dir: &[u8]) -> Vec<Op> {
         ops.extend([create(&path), property(&path, method)]);
         for n in 0..8 {
             let fill = if n % 2 == 0 { Fill::Text } else { Fill::Random };
-            ops.push(write(&path, n * 100_000, Data::new(fill, n, 100_000)));
+            ops.push(write(&path, n * turn as u64, Data::new(fill, n, turn)));
         }
-        ops.extend([Op::Sync, write(&path, 33_333, Data::new(Fill::Text, 9, 44_444))]);
+        ops.extend([Op::Sync, write(&path, turn as u64 / 3, Data::new(Fill::Text, 9, turn / 2))]);
     }
     ops
 }
@@ -298,8 +326,8 @@ pub fn nocow(dir: &[u8]) -> Vec<Op> {
     let path = at(dir, "file");
     let inherited = at(dir, "dir/file");
     let mut ops = vec![mkdir(dir), create(&path), Op::SetNocow { path: path.clone() }];
-    ops.extend([write(&path, 0, Data::new(Fill::Random, 1, 300_000)), Op::Sync]);
-    ops.push(write(&path, 100_000, Data::new(Fill::Random, 2, 100_000)));
+    ops.extend([write(&path, 0, Data::new(Fill::Text, 1, 300_000)), Op::Sync]);
+    ops.push(write(&path, 100_000, Data::new(Fill::Text, 2, 100_000)));
     ops.extend([mkdir(&at(dir, "dir")), Op::SetNocow { path: at(dir, "dir") }]);
     ops.extend(file(&inherited, Data::new(Fill::Text, 3, 30_000)));
     ops
@@ -311,13 +339,13 @@ pub fn subvolumes(dir: &[u8]) -> Vec<Op> {
     let snapshot =
         |from: &str, to: &str, read_only| Op::Snapshot { from: path(from), to: path(to), read_only };
     let mut ops = vec![mkdir(dir), Op::CreateSubvolume { path: path("outer") }];
-    ops.extend(file(&path("outer/one"), Data::new(Fill::Random, 1, 50_000)));
+    ops.extend(file(&path("outer/one"), Data::new(Fill::Text, 1, 50_000)));
     ops.push(Op::CreateSubvolume { path: path("outer/inner") });
     ops.extend(file(&path("outer/inner/two"), Data::new(Fill::Text, 2, 500)));
     ops.push(snapshot("outer", "writable", false));
     ops.push(snapshot("outer", "frozen", true));
-    ops.push(write(&path("outer/one"), 10_000, Data::new(Fill::Random, 3, 10_000)));
-    ops.push(write(&path("writable/one"), 30_000, Data::new(Fill::Random, 4, 30_000)));
+    ops.push(write(&path("outer/one"), 10_000, Data::new(Fill::Text, 3, 10_000)));
+    ops.push(write(&path("writable/one"), 30_000, Data::new(Fill::Text, 4, 30_000)));
     ops.extend(file(&path("writable/new"), Data::new(Fill::Text, 5, 100)));
     ops.push(snapshot("writable", "again", false));
     ops.push(snapshot("again", "outer/within", true));
