@@ -6,10 +6,11 @@
 //! them anew.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use crate::guard::TempDir;
+use crate::sparse;
 
 /// A golden image, unpacked.
 #[derive(Debug)]
@@ -66,30 +67,6 @@ pub fn open(name: &str) -> io::Result<Golden> {
 
 /// Unpacks a zstd file into a sparse one.
 pub fn unpack(packed: &Path, file: &Path) -> io::Result<()> {
-    let mut input = zstd::Decoder::with_buffer(BufReader::new(File::open(packed)?))?;
-    let mut output = File::create(file)?;
-    let (mut buffer, zeros) = (vec![0; 1 << 17], vec![0; 1 << 17]);
-    let mut size = 0;
-    loop {
-        let length = fill(&mut input, &mut buffer)?;
-        if length == 0 {
-            return output.set_len(size);
-        }
-        if buffer[..length] != zeros[..length] {
-            output.seek(SeekFrom::Start(size))?;
-            output.write_all(&buffer[..length])?;
-        }
-        size += length as u64;
-    }
-}
-
-fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut length = 0;
-    while length < buffer.len() {
-        match input.read(&mut buffer[length..])? {
-            0 => break,
-            n => length += n,
-        }
-    }
-    Ok(length)
+    let input = BufReader::new(File::open(packed)?);
+    sparse::write(&mut zstd::Decoder::with_buffer(input)?, file)
 }

@@ -10,6 +10,7 @@
 pub mod check;
 pub mod collide;
 pub mod compare;
+pub mod corpus;
 pub mod dmesg;
 pub mod facts;
 pub mod golden;
@@ -17,6 +18,7 @@ pub mod guard;
 pub mod image;
 pub mod oracle;
 pub mod render;
+pub mod sparse;
 pub mod walk;
 pub mod workload;
 

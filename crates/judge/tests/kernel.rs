@@ -7,7 +7,7 @@ use std::process::Command;
 use buttery_judge::render::compare_listing;
 use buttery_judge::workload::{random, shapes};
 use buttery_judge::{Compare, ImageSpec, KernelMount, Loop, Need, TempDir};
-use buttery_judge::{check, compare, dmesg, golden, image, kernel_image, need, walk};
+use buttery_judge::{check, compare, corpus, dmesg, golden, image, kernel_image, need, oracle, walk};
 
 #[test]
 fn shapes_are_all_accepted_and_survive_a_remount() {
@@ -121,5 +121,23 @@ fn the_kernel_reads_what_the_golden_listings_say() {
             let facts = image::kernel_facts(&image.files).expect("a mount");
             compare_listing(&listing, &facts).unwrap_or_else(|e| panic!("{name}: {e}"));
         }
+    }
+}
+
+#[test]
+fn the_public_images_unpack() {
+    let needs = [
+        Need::Corpus(oracle::PROGS_IMAGES),
+        Need::Corpus(oracle::DISSECT_IMAGES),
+        Need::Program("btrfs-image"),
+    ];
+    let Some(()) = need(&needs) else { return };
+    let (progs, dissect) = (corpus::progs_images(), corpus::dissect_images());
+    assert!(progs.len() > 120 && dissect.len() == 27, "{} and {} images", progs.len(), dissect.len());
+    let dir = TempDir::new("corpus").expect("a folder");
+    for packed in progs.iter().chain(&dissect).step_by(9) {
+        let file = dir.join("image");
+        corpus::unpack(packed, &file).unwrap_or_else(|e| panic!("{}: {e}", packed.display()));
+        std::fs::remove_file(&file).expect("a file was made");
     }
 }
