@@ -216,7 +216,10 @@ impl Copy<'_> {
         }
         for (name, value) in xattrs {
             let set = xattr::set(path, OsStr::from_bytes(name), value);
-            if rustix::process::geteuid().is_root() && !name.starts_with(b"btrfs.") && stat.kind() != Kind::Symlink {
+            if rustix::process::geteuid().is_root()
+                && !name.starts_with(b"btrfs.")
+                && stat.kind() != Kind::Symlink
+            {
                 set?;
             }
         }

@@ -36,7 +36,8 @@ struct Listing<'a> {
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (fs, paths) = source::open_all(&args.source, &args.paths)?;
-    let mut list = Listing { fs: &fs, long: args.long, out: BufWriter::new(std::io::stdout()), failed: false };
+    let mut list =
+        Listing { fs: &fs, long: args.long, out: BufWriter::new(std::io::stdout()), failed: false };
     for path in &paths {
         let id = source::resolve(&fs, path, !args.long || path.ends_with(b"/"))?;
         let is_dir = fs.stat(id)?.kind() == Kind::Directory;

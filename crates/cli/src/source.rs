@@ -33,7 +33,8 @@ impl SourceArgs {
 
     /// Opens an image for reading.
     pub fn open(&self, image: &Path) -> Result<Filesystem> {
-        let paths: Vec<&Path> = std::iter::once(image).chain(self.devices.iter().map(PathBuf::as_path)).collect();
+        let paths: Vec<&Path> =
+            std::iter::once(image).chain(self.devices.iter().map(PathBuf::as_path)).collect();
         let fs = Filesystem::open(&paths, &self.options()?).with_context(|| image.display().to_string())?;
         if fs.engine().has_log() {
             eprintln!(

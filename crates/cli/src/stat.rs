@@ -60,7 +60,14 @@ fn show(out: &mut impl Write, stat: &Stat) -> std::io::Result<()> {
     if matches!(stat.kind(), Kind::CharDevice | Kind::BlockDevice) {
         write!(out, "  Device type: {},{}", stat.rdev.0, stat.rdev.1)?;
     }
-    writeln!(out, "\nAccess: ({:04o}/{})  Uid: {}  Gid: {}", stat.mode & 0o7777, text::mode(stat), stat.uid, stat.gid)?;
+    writeln!(
+        out,
+        "\nAccess: ({:04o}/{})  Uid: {}  Gid: {}",
+        stat.mode & 0o7777,
+        text::mode(stat),
+        stat.uid,
+        stat.gid
+    )?;
     writeln!(out, " Flags: {:#x}  Generation: {}", stat.flags, stat.generation)?;
     for (name, time) in
         [("Access", stat.atime), ("Modify", stat.mtime), ("Change", stat.ctime), (" Birth", stat.otime)]

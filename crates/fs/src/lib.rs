@@ -113,7 +113,11 @@ pub(crate) fn engine_options(options: &Options) -> OpenOptions {
     }
 }
 
-pub(crate) fn open_devices(paths: &[&Path], access: Access, options: &Options) -> Result<Vec<Arc<dyn Device>>> {
+pub(crate) fn open_devices(
+    paths: &[&Path],
+    access: Access,
+    options: &Options,
+) -> Result<Vec<Arc<dyn Device>>> {
     let window = Window { offset: options.offset, size_limit: options.size_limit };
     paths
         .iter()

@@ -20,7 +20,9 @@ impl Filesystem {
     pub fn follow(&self, dir: FileId, target: Target) -> Result<FileId> {
         match target {
             Target::Inode(ino) => Ok(FileId { tree: dir.tree, ino }),
-            Target::Subvolume(id) if subvol::is_linked_from(&self.engine, dir.tree, id)? => Ok(FileId::top_of(id)),
+            Target::Subvolume(id) if subvol::is_linked_from(&self.engine, dir.tree, id)? => {
+                Ok(FileId::top_of(id))
+            }
             Target::Subvolume(_) => Ok(FileId { tree: dir.tree, ino: objectid::EMPTY_SUBVOL_DIR }),
         }
     }

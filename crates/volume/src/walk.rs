@@ -22,7 +22,11 @@ pub fn walk_tree(
                 && node.nritems() > 0
                 && node.key(0) <= last
             {
-                let text = format!("block {}: begins with {}, but the leaf before it ends with {last}", node.header().bytenr.get(), node.key(0));
+                let text = format!(
+                    "block {}: begins with {}, but the leaf before it ends with {last}",
+                    node.header().bytenr.get(),
+                    node.key(0)
+                );
                 return Err(Error::Inconsistent(text));
             }
             last = node.nritems().checked_sub(1).map(|n| node.key(n)).or(last);

@@ -42,7 +42,8 @@ impl Extent {
         let kind = *data.get(FILE_EXTENT_INLINE_START - 1).ok_or_else(|| bad("a file extent is cut off"))?;
         if kind == file_extent::INLINE {
             let ram_bytes = u64::from_le_bytes(data[8..16].try_into().expect("8 bytes"));
-            let body = Body::Inline { compression: data[16], data: data[FILE_EXTENT_INLINE_START..].to_vec() };
+            let body =
+                Body::Inline { compression: data[16], data: data[FILE_EXTENT_INLINE_START..].to_vec() };
             return Ok(Extent { start: key.offset, len: ram_bytes, body });
         }
         let item = FileExtentItem::read_from_bytes(data).map_err(|_| bad("a file extent has 53 bytes"))?;
@@ -63,7 +64,9 @@ pub fn key(ino: u64, offset: u64) -> Key {
 /// The compression of an extent; an error for an algorithm that does not exist.
 pub fn algorithm(tree: TreeId, key: Key, number: u8) -> Result<Option<Compression>> {
     match Compression::from_disk(number) {
-        None if number != compression::NONE => Err(Error::corrupt(tree, key, format!("compression {number}"))),
+        None if number != compression::NONE => {
+            Err(Error::corrupt(tree, key, format!("compression {number}")))
+        }
         found => Ok(found),
     }
 }

@@ -71,9 +71,10 @@ fn fill(
             }
             let mut plain = vec![0; extent.len as usize];
             match algorithm {
-                None => plain.copy_from_slice(data.get(..extent.len as usize).ok_or_else(|| {
-                    Error::corrupt(tree.id(), key, "inline data are cut off")
-                })?),
+                None => plain.copy_from_slice(
+                    data.get(..extent.len as usize)
+                        .ok_or_else(|| Error::corrupt(tree.id(), key, "inline data are cut off"))?,
+                ),
                 Some(a) => decompress(a, data, &mut plain).map_err(|e| Error::corrupt(tree.id(), key, e))?,
             }
             let start = within as usize;
@@ -87,13 +88,15 @@ fn fill(
                 let start = item.offset.get().saturating_add(within);
                 let end = start.saturating_add(buf.len() as u64);
                 if disk > COMPRESSED_MAX || ram > COMPRESSED_MAX || end > ram {
-                    let what = format!("a compressed extent of {disk} bytes that decode to {ram}, used to {end}");
+                    let what =
+                        format!("a compressed extent of {disk} bytes that decode to {ram}, used to {end}");
                     return Err(Error::corrupt(tree.id(), key, what));
                 }
                 let mut raw = vec![0; disk as usize];
                 bio::read(engine, item.disk_bytenr.get(), &mut raw, verify)?;
                 let mut plain = vec![0; ram as usize];
-                decompress(algorithm, &raw, &mut plain).map_err(|e| Error::corrupt(tree.id(), inode_key(ino), e))?;
+                decompress(algorithm, &raw, &mut plain)
+                    .map_err(|e| Error::corrupt(tree.id(), inode_key(ino), e))?;
                 buf.copy_from_slice(&plain[start as usize..end as usize]);
                 Ok(())
             }
@@ -102,7 +105,13 @@ fn fill(
 }
 
 /// Whole sectors go straight into the caller's buffer; a head or tail within a sector through one of our own.
-fn fill_plain(engine: &Engine, item: &FileExtentItem, within: u64, buf: &mut [u8], verify: Verify) -> Result<()> {
+fn fill_plain(
+    engine: &Engine,
+    item: &FileExtentItem,
+    within: u64,
+    buf: &mut [u8],
+    verify: Verify,
+) -> Result<()> {
     let sector = engine.volume().context().sectorsize as u64;
     let address = item
         .disk_bytenr

@@ -78,15 +78,18 @@ impl<'a> Cursor<'a> {
         else {
             return Ok(());
         };
-        let before = self.path.last().and_then(|(leaf, _)| leaf.node().nritems().checked_sub(1).map(|n| leaf.node().key(n)));
+        let before = self
+            .path
+            .last()
+            .and_then(|(leaf, _)| leaf.node().nritems().checked_sub(1).map(|n| leaf.node().key(n)));
         self.path.truncate(level + 1);
         self.path[level].1 += 1;
         self.descend(|_| 0)?;
         match (before, self.key()) {
             // leaves that overlap would let a hostile image lead through the same blocks without end
-            (Some(before), Some(key)) if key <= before => {
-                Err(Error::Corrupt(format!("a leaf begins with {key}, but the one before it ends with {before}").into()))
-            }
+            (Some(before), Some(key)) if key <= before => Err(Error::Corrupt(
+                format!("a leaf begins with {key}, but the one before it ends with {before}").into(),
+            )),
             _ => Ok(()),
         }
     }

@@ -4,13 +4,7 @@
 //! an [`Editor`](edit::Editor). Start reading at [`cursor`], then `path` (descents that copy on write), `insert`
 //! and `delete`. The lock is held for one operation in memory, never across data I/O.
 
-
-
 mod cursor;
-
-
-
-
 
 pub use cursor::Cursor;
 
@@ -63,11 +57,8 @@ impl Tree {
 
     /// A tree as its ROOT_ITEM has it.
     pub fn from_item(id: TreeId, item: RootItem) -> Tree {
-        let root = RootPtr {
-            bytenr: item.bytenr.get(),
-            level: item.level,
-            generation: item.generation.get(),
-        };
+        let root =
+            RootPtr { bytenr: item.bytenr.get(), level: item.level, generation: item.generation.get() };
         Tree::new(id, root, item)
     }
 
