@@ -27,7 +27,7 @@ pub fn check_item(
             | item::DIR_ITEM
             | item::DIR_INDEX
             | item::XATTR_ITEM
-    ) && node.header().owner.get() != objectid::TREE_LOG
+    ) && objectid::is_subvolume(node.header().owner.get())
         && let Some(prev) = prev
     {
         ensure!(
