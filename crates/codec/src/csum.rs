@@ -15,7 +15,9 @@ pub type Csum = [u8; 32];
 impl CsumType {
     /// The algorithm with this number; `None` for a number that the format does not have.
     pub fn from_disk(number: u16) -> Option<CsumType> {
-        [CsumType::Crc32c, CsumType::Xxhash64, CsumType::Sha256, CsumType::Blake2b].get(number as usize).copied()
+        [CsumType::Crc32c, CsumType::Xxhash64, CsumType::Sha256, CsumType::Blake2b]
+            .get(number as usize)
+            .copied()
     }
 
     /// The superblock's number for the algorithm.

@@ -96,9 +96,11 @@ fn lzo(input: &[u8], output: &mut [u8]) -> Result<usize, &'static str> {
         at += 4 + len;
         let room = &mut output[done..];
         if room.len() >= SECTOR {
-            done += lzokay::decompress::decompress(segment, &mut room[..SECTOR]).map_err(|_| "a segment is damaged")?;
+            done += lzokay::decompress::decompress(segment, &mut room[..SECTOR])
+                .map_err(|_| "a segment is damaged")?;
         } else {
-            let got = lzokay::decompress::decompress(segment, &mut sector).map_err(|_| "a segment is damaged")?;
+            let got =
+                lzokay::decompress::decompress(segment, &mut sector).map_err(|_| "a segment is damaged")?;
             let take = got.min(room.len());
             room[..take].copy_from_slice(&sector[..take]);
             done += take;

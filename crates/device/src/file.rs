@@ -65,7 +65,9 @@ impl FileDevice {
     fn check_writable(&self) -> io::Result<()> {
         match self.access {
             Access::Exclusive => Ok(()),
-            Access::ReadOnly => Err(io::Error::new(io::ErrorKind::PermissionDenied, "the device is open read-only")),
+            Access::ReadOnly => {
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, "the device is open read-only"))
+            }
         }
     }
 }

@@ -21,7 +21,11 @@ impl MemDevice {
     }
 
     /// Calls `f` with page number, range in the page and range in the buffer for each page that a range touches.
-    fn for_pages(offset: u64, len: usize, mut f: impl FnMut(u64, std::ops::Range<usize>, std::ops::Range<usize>)) {
+    fn for_pages(
+        offset: u64,
+        len: usize,
+        mut f: impl FnMut(u64, std::ops::Range<usize>, std::ops::Range<usize>),
+    ) {
         let mut done = 0;
         while done < len {
             let at = offset + done as u64;

@@ -87,7 +87,13 @@ pub fn entries(mut item: &[u8]) -> impl Iterator<Item = Entry<'_>> {
         let name = rest.get(..name_len)?;
         let data = rest.get(name_len..name_len + fixed.data_len.get() as usize)?;
         item = &rest[name_len + data.len()..];
-        Some(Entry { location: fixed.location.into(), transid: fixed.transid.get(), kind: fixed.kind, name, data })
+        Some(Entry {
+            location: fixed.location.into(),
+            transid: fixed.transid.get(),
+            kind: fixed.kind,
+            name,
+            data,
+        })
     })
 }
 

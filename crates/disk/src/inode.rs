@@ -5,7 +5,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Seconds and nanoseconds since 1970.
 #[repr(C)]
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Default, Debug, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Default, Debug, PartialEq, Eq,
+)]
 pub struct Timespec {
     pub sec: I64,
     pub nsec: U32,

@@ -70,7 +70,11 @@ fn other_copies(device: &dyn Device, bad: usize) -> String {
         match read_super(device, copy) {
             Ok(sb) => {
                 good = good.or(Some(copy));
-                text += &format!("; copy {copy} at {} is good, generation {}", OFFSETS[copy], sb.generation.get());
+                text += &format!(
+                    "; copy {copy} at {} is good, generation {}",
+                    OFFSETS[copy],
+                    sb.generation.get()
+                );
             }
             Err(rule) => text += &format!("; copy {copy} at {}: {rule}", OFFSETS[copy]),
         }
@@ -84,9 +88,13 @@ fn other_copies(device: &dyn Device, bad: usize) -> String {
 /// The member whose superblock speaks for the file system: the newest one that is no seed, or the only seed.
 pub fn leader(members: &[Member]) -> Result<usize, Error> {
     let newest = |seed: bool| {
-        (0..members.len()).filter(|&i| members[i].is_seed() == seed).max_by_key(|&i| members[i].sb.generation.get())
+        (0..members.len())
+            .filter(|&i| members[i].is_seed() == seed)
+            .max_by_key(|&i| members[i].sb.generation.get())
     };
-    let lead = newest(false).or_else(|| newest(true)).ok_or_else(|| Error::Inconsistent("no device given".into()))?;
+    let lead = newest(false)
+        .or_else(|| newest(true))
+        .ok_or_else(|| Error::Inconsistent("no device given".into()))?;
     let main = &members[lead];
     for other in members.iter().filter(|m| !m.is_seed()) {
         if other.sb.fsid != main.sb.fsid {

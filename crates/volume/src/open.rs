@@ -109,7 +109,8 @@ impl Volume {
         if backups {
             let mut old: Vec<_> = sb.super_roots.to_vec();
             old.sort_by_key(|r| std::cmp::Reverse(r.tree_root_gen.get()));
-            roots.extend(old.iter().map(|r| (r.chunk_root.get(), r.chunk_root_level, r.chunk_root_gen.get())));
+            roots
+                .extend(old.iter().map(|r| (r.chunk_root.get(), r.chunk_root_level, r.chunk_root_gen.get())));
         }
         let mut first = None;
         for (bytenr, level, generation) in roots {

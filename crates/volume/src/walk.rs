@@ -14,9 +14,22 @@ pub fn walk_tree(
     visit: &mut dyn FnMut(Key, &[u8]) -> Result<bool, Error>,
 ) -> Result<(), Error> {
     let mut stack = vec![(volume.read_block(&root)?, None)];
+    let mut last: Option<Key> = None;
     while let Some((block, next)) = stack.pop() {
         let node = Node::new(&block);
         if node.level() == 0 {
+            if let Some(last) = last
+                && node.nritems() > 0
+                && node.key(0) <= last
+            {
+                let text = format!(
+                    "block {}: begins with {}, but the leaf before it ends with {last}",
+                    node.header().bytenr.get(),
+                    node.key(0)
+                );
+                return Err(Error::Inconsistent(text));
+            }
+            last = node.nritems().checked_sub(1).map(|n| node.key(n)).or(last);
             let start = node.search(&from).unwrap_or_else(|slot| slot);
             for slot in start..node.nritems() {
                 if !visit(node.key(slot), node.data(slot))? {

@@ -15,9 +15,16 @@ pub(super) fn check_extent(key: Key, data: &[u8], prev: Option<Key>, ctx: &Conte
         return Err(Violation::new(format!("an extent item has at least 24 bytes, found {}", data.len())));
     };
     let limit = ctx.generation.saturating_add(1);
-    ensure!(extent.generation.get() <= limit, "extent generation {} is above {limit}", extent.generation.get());
+    ensure!(
+        extent.generation.get() <= limit,
+        "extent generation {} is above {limit}",
+        extent.generation.get()
+    );
     let kind = extent.flags.get() & (flags::DATA | flags::TREE_BLOCK);
-    ensure!(kind == flags::DATA || kind == flags::TREE_BLOCK, "an extent is data or a tree block, found {kind:#x}");
+    ensure!(
+        kind == flags::DATA || kind == flags::TREE_BLOCK,
+        "an extent is data or a tree block, found {kind:#x}"
+    );
     let length = check_extent_kind(key, kind, ctx)?;
     let start = inline_refs_start(key.kind, kind);
     ensure!(data.len() >= start, "a tree block's extent item is cut off at {} bytes", data.len());
@@ -92,7 +99,9 @@ pub(super) fn check_keyed_ref(key: Key, data: &[u8], ctx: &Context) -> Result<()
         item::TREE_BLOCK_REF | item::SHARED_BLOCK_REF => {
             ensure!(data.is_empty(), "a {} has no data, found {} bytes", item::name(key.kind), data.len());
         }
-        item::SHARED_DATA_REF => ensure!(data.len() == 4, "a SHARED_DATA_REF has 4 bytes, found {}", data.len()),
+        item::SHARED_DATA_REF => {
+            ensure!(data.len() == 4, "a SHARED_DATA_REF has 4 bytes, found {}", data.len())
+        }
         _ => {
             ensure!(
                 !data.is_empty() && data.len() % size_of::<ExtentDataRef>() == 0,

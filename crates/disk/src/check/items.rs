@@ -21,11 +21,20 @@ pub fn check_item(
     let data = node.data(slot);
     if matches!(
         key.kind,
-        item::EXTENT_DATA | item::INODE_REF | item::INODE_EXTREF | item::DIR_ITEM | item::DIR_INDEX | item::XATTR_ITEM
+        item::EXTENT_DATA
+            | item::INODE_REF
+            | item::INODE_EXTREF
+            | item::DIR_ITEM
+            | item::DIR_INDEX
+            | item::XATTR_ITEM
     ) && node.header().owner.get() != objectid::TREE_LOG
         && let Some(prev) = prev
     {
-        ensure!(prev.objectid == key.objectid, "an item of inode {} must follow its INODE_ITEM", key.objectid);
+        ensure!(
+            prev.objectid == key.objectid,
+            "an item of inode {} must follow its INODE_ITEM",
+            key.objectid
+        );
     }
     match key.kind {
         item::INODE_ITEM => check_inode(key, data, ctx),
@@ -45,9 +54,16 @@ pub fn check_item(
             Ok(())
         }
         item::FREE_SPACE_BITMAP => {
-            ensure!(data.len() <= FREE_SPACE_BITMAP_SIZE, "a bitmap has at most 256 bytes, found {}", data.len());
+            ensure!(
+                data.len() <= FREE_SPACE_BITMAP_SIZE,
+                "a bitmap has at most 256 bytes, found {}",
+                data.len()
+            );
             let bits = key.offset / ctx.sectorsize as u64;
-            ensure!(bits.div_ceil(8) == data.len() as u64, "a bitmap must have a bit for each of {bits} sectors");
+            ensure!(
+                bits.div_ceil(8) == data.len() as u64,
+                "a bitmap must have a bit for each of {bits} sectors"
+            );
             Ok(())
         }
         item::EXTENT_ITEM | item::METADATA_ITEM => extents::check_extent(key, data, prev, ctx),
@@ -85,7 +101,11 @@ fn check_inode(key: Key, data: &[u8], ctx: &Context) -> Result<(), Violation> {
         kind.is_power_of_two() || matches!(kind, mode::LNK | mode::BLK | mode::SOCK),
         "inode mode {bits:#o} names no file type"
     );
-    ensure!(kind != mode::DIR || inode.nlink.get() <= 1, "a directory has one link, found {}", inode.nlink.get());
+    ensure!(
+        kind != mode::DIR || inode.nlink.get() <= 1,
+        "a directory has one link, found {}",
+        inode.nlink.get()
+    );
     let unknown = inode.flags.get() & u64::from(u32::MAX) & !inode_flags::MASK;
     ensure!(unknown == 0, "inode flags {unknown:#x} are unknown");
     Ok(())
@@ -98,7 +118,10 @@ fn check_inode_ref(mut data: &[u8]) -> Result<(), Violation> {
             return Err(Violation::new("an INODE_REF entry is cut off"));
         };
         let len = fixed.name_len.get() as usize;
-        ensure!(len > 0 && len <= NAME_MAX && len <= rest.len(), "an INODE_REF name of {len} bytes does not fit");
+        ensure!(
+            len > 0 && len <= NAME_MAX && len <= rest.len(),
+            "an INODE_REF name of {len} bytes does not fit"
+        );
         data = &rest[len..];
     }
     Ok(())
@@ -111,7 +134,10 @@ fn check_inode_extref(mut data: &[u8]) -> Result<(), Violation> {
             return Err(Violation::new("an INODE_EXTREF entry is cut off"));
         };
         let len = fixed.name_len.get() as usize;
-        ensure!(len > 0 && len <= NAME_MAX && len <= rest.len(), "an INODE_EXTREF name of {len} bytes does not fit");
+        ensure!(
+            len > 0 && len <= NAME_MAX && len <= rest.len(),
+            "an INODE_EXTREF name of {len} bytes does not fit"
+        );
         data = &rest[len..];
     }
     Ok(())
@@ -136,7 +162,10 @@ fn check_dir_item(node: Node<'_>, key: Key, mut data: &[u8]) -> Result<(), Viola
         ensure!(xattr || data_len == 0, "only an xattr has data, found {data_len} bytes");
         let max = leaf_data_size(node.bytes().len());
         ensure!(name_len + data_len <= max, "name and data of {name_len}+{data_len} bytes exceed a leaf");
-        ensure!(name_len + data_len <= rest.len(), "name and data of {name_len}+{data_len} bytes exceed the item");
+        ensure!(
+            name_len + data_len <= rest.len(),
+            "name and data of {name_len}+{data_len} bytes exceed the item"
+        );
         if key.kind != item::DIR_INDEX {
             let hash = name_hash(&rest[..name_len]);
             ensure!(key.offset == hash, "the name's hash must be the key offset, found {hash}");
@@ -156,7 +185,11 @@ fn check_file_extent(
 ) -> Result<(), Violation> {
     let sector = ctx.sectorsize as u64;
     ensure!(key.offset % sector == 0, "the file offset must be aligned to the sector size");
-    ensure!(data.len() >= FILE_EXTENT_INLINE_START, "a file extent has at least 21 bytes, found {}", data.len());
+    ensure!(
+        data.len() >= FILE_EXTENT_INLINE_START,
+        "a file extent has at least 21 bytes, found {}",
+        data.len()
+    );
     let (ram_bytes, compress, encryption, kind) =
         (u64::from_le_bytes(data[8..16].try_into().expect("8 bytes")), data[16], data[17], data[20]);
     ensure!(kind <= file_extent::PREALLOC, "a file extent has type {kind}");
@@ -203,7 +236,11 @@ fn check_csum(
     prev: Option<Key>,
     ctx: &Context,
 ) -> Result<(), Violation> {
-    ensure!(key.objectid == objectid::EXTENT_CSUM, "a checksum item has objectid -10, found {}", key.objectid);
+    ensure!(
+        key.objectid == objectid::EXTENT_CSUM,
+        "a checksum item has objectid -10, found {}",
+        key.objectid
+    );
     ensure!(key.offset % ctx.sectorsize as u64 == 0, "a checksum item's address must be aligned");
     ensure!(data.len() % ctx.csum_size as usize == 0, "{} bytes are not whole checksums", data.len());
     if let Some(prev) = prev
@@ -228,8 +265,16 @@ fn check_root(key: Key, data: &[u8], ctx: &Context) -> Result<(), Violation> {
     };
     let limit = ctx.generation.saturating_add(1);
     ensure!(root.generation.get() <= limit, "root generation {} is above {limit}", root.generation.get());
-    ensure!(root.last_snapshot.get() <= limit, "root last_snapshot {} is above {limit}", root.last_snapshot.get());
-    ensure!(root.bytenr.get() % ctx.sectorsize as u64 == 0, "root bytenr {} must be aligned", root.bytenr.get());
+    ensure!(
+        root.last_snapshot.get() <= limit,
+        "root last_snapshot {} is above {limit}",
+        root.last_snapshot.get()
+    );
+    ensure!(
+        root.bytenr.get() % ctx.sectorsize as u64 == 0,
+        "root bytenr {} must be aligned",
+        root.bytenr.get()
+    );
     ensure!(root.level < MAX_LEVEL, "root level {} is too high", root.level);
     ensure!(root.drop_level < MAX_LEVEL, "root drop_level {} is too high", root.drop_level);
     let unknown = root.flags.get() & !(root_flags::RDONLY | root_flags::DEAD);
@@ -261,7 +306,10 @@ fn check_dev_extent(
     let extent = sized::<DevExtent>(data)?;
     let sector = ctx.sectorsize as u64;
     ensure!(key.offset % sector == 0, "a device extent's address must be aligned");
-    ensure!(extent.length.get() != 0 && extent.length.get() % sector == 0, "a device extent's length must be aligned");
+    ensure!(
+        extent.length.get() != 0 && extent.length.get() % sector == 0,
+        "a device extent's length must be aligned"
+    );
     ensure!(extent.chunk_offset.get() % sector == 0, "a device extent's chunk must be aligned");
     if let Some(prev) = prev
         && prev.kind == item::DEV_EXTENT

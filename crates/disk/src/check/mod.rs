@@ -86,7 +86,11 @@ pub fn check_block(block: &[u8], ctx: &Context, expect: &Expect) -> Result<(), V
     ensure!(block.len() == ctx.nodesize as usize && block.len() > HEADER_LEN, "a block is nodesize long");
     check_header(block, ctx, expect)?;
     let node = Node::new(block);
-    if node.level() == 0 { check_leaf(node, ctx)? } else { check_node(node, ctx)? }
+    if node.level() == 0 {
+        check_leaf(node, ctx)?
+    } else {
+        check_node(node, ctx)?
+    }
     if let Some(first) = expect.first_key {
         ensure!(node.nritems() > 0, "first key must be {first}, block is empty");
         ensure!(node.key(0) == first, "first key must be {first}, found {}", node.key(0));
@@ -181,7 +185,10 @@ fn check_node(node: Node<'_>, ctx: &Context) -> Result<(), Violation> {
         let (key, ptr) = (node.key(slot), node.ptr(slot).blockptr.get());
         let check = || {
             ensure!(ptr != 0, "a child pointer must not be 0");
-            ensure!(ptr % ctx.sectorsize as u64 == 0, "child pointer {ptr} must be aligned to the sector size");
+            ensure!(
+                ptr % ctx.sectorsize as u64 == 0,
+                "child pointer {ptr} must be aligned to the sector size"
+            );
             if let Some(prev) = prev {
                 ensure!(key > prev, "keys must ascend, the one before is {prev}");
             }
@@ -201,8 +208,14 @@ mod tests {
     use super::*;
     use crate::edit;
 
-    const CTX: Context =
-        Context { nodesize: 4096, sectorsize: 4096, csum_size: 4, generation: 10, incompat: 0x341, fsid: [7; 16] };
+    const CTX: Context = Context {
+        nodesize: 4096,
+        sectorsize: 4096,
+        csum_size: 4,
+        generation: 10,
+        incompat: 0x341,
+        fsid: [7; 16],
+    };
 
     fn block(level: u8) -> Vec<u8> {
         let mut block = vec![0u8; 4096];
@@ -216,7 +229,8 @@ mod tests {
     }
 
     fn rule(block: &[u8], expect: Expect) -> String {
-        check_block(block, &CTX, &Expect { bytenr: 65536, ..expect }).map_or_else(|v| v.to_string(), |()| "ok".into())
+        check_block(block, &CTX, &Expect { bytenr: 65536, ..expect })
+            .map_or_else(|v| v.to_string(), |()| "ok".into())
     }
 
     #[test]
@@ -225,7 +239,9 @@ mod tests {
         edit::insert_ptr(&mut b, 0, Key::new(256, 1, 0), 4096, 9);
         assert_eq!(rule(&b, Expect::default()), "ok");
         assert!(rule(&b, Expect { level: Some(2), ..Expect::default() }).starts_with("level must be 2"));
-        assert!(rule(&b, Expect { generation: Some(8), ..Expect::default() }).starts_with("generation must be 8"));
+        assert!(
+            rule(&b, Expect { generation: Some(8), ..Expect::default() }).starts_with("generation must be 8")
+        );
         assert!(rule(&b, Expect { owner: Some(7), ..Expect::default() }).starts_with("owner must be tree 7"));
         let first_key = Some(Key::new(256, 1, 1));
         assert!(rule(&b, Expect { first_key, ..Expect::default() }).starts_with("first key must be"));

@@ -19,7 +19,11 @@ pub fn csum_size(csum_type: u16) -> Option<u32> {
 pub fn check_superblock(sb: &Superblock, offset: u64) -> Result<(), Violation> {
     let magic = sb.magic.get();
     ensure!(magic != MAGIC_UNFINISHED, "magic: the making of this file system was not finished");
-    ensure!(magic == MAGIC, "magic must be _BHRfS_M, found {:?}", String::from_utf8_lossy(&magic.to_le_bytes()));
+    ensure!(
+        magic == MAGIC,
+        "magic must be _BHRfS_M, found {:?}",
+        String::from_utf8_lossy(&magic.to_le_bytes())
+    );
     ensure!(sb.bytenr.get() == offset, "bytenr must be {offset}, found {}", sb.bytenr.get());
     let unknown = sb.incompat_flags.get() & !incompat::READABLE;
     ensure!(unknown == 0, "incompat features not supported: {}", incompat::names(unknown));
@@ -33,11 +37,9 @@ pub fn check_superblock(sb: &Superblock, offset: u64) -> Result<(), Violation> {
         node.is_power_of_two() && node >= sector && node <= 65536,
         "nodesize {node} is not a power of two from the sector size to 65536"
     );
-    for (name, level) in [
-        ("root", sb.root_level),
-        ("chunk root", sb.chunk_root_level),
-        ("log root", sb.log_root_level),
-    ] {
+    for (name, level) in
+        [("root", sb.root_level), ("chunk root", sb.chunk_root_level), ("log root", sb.log_root_level)]
+    {
         ensure!(level < MAX_LEVEL, "{name} level {level} is too high");
     }
     for (name, bytenr) in
@@ -94,7 +96,11 @@ pub fn check_chunk(key: Key, data: &[u8], ctx: &Context) -> Result<(), Violation
     };
     let (n, kind, length) = (chunk.num_stripes.get(), chunk.kind.get(), chunk.length.get());
     ensure!(n > 0, "a chunk must have a stripe");
-    ensure!(stripes.len() == n as usize * size_of::<Stripe>(), "a chunk of {n} stripes has {} bytes", data.len());
+    ensure!(
+        stripes.len() == n as usize * size_of::<Stripe>(),
+        "a chunk of {n} stripes has {} bytes",
+        data.len()
+    );
     ensure!(key.objectid == objectid::FIRST_CHUNK_TREE, "a chunk has objectid 256, found {}", key.objectid);
     let sector = ctx.sectorsize as u64;
     ensure!(key.offset % sector == 0, "a chunk's address {} must be aligned", key.offset);

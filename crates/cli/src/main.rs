@@ -1,0 +1,55 @@
+//! The program `buttery`. Each command is a file; what they share is in `source` (opening an image) and `text`.
+#![forbid(unsafe_code)]
+
+mod cat;
+mod copy_out;
+mod ls;
+mod source;
+mod stat;
+mod text;
+mod walk;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Btrfs in user space: read and write the Linux kernel's on-disk format without its driver.
+#[derive(Parser)]
+#[command(name = "buttery", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List what is in an image: IMAGE[:PATH]
+    Ls(ls::Args),
+    /// Write files of an image to standard output
+    Cat(cat::Args),
+    /// Show everything that is known of a file in an image
+    Stat(stat::Args),
+    /// Copy files out of an image
+    Cp(copy_out::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Ls(args) => ls::run(&args),
+        Command::Cat(args) => cat::run(&args),
+        Command::Stat(args) => stat::run(&args),
+        Command::Cp(args) => copy_out::run(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("buttery: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The reader of our output has seen enough.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,61 @@
+//! The checksum tree: which checksum the data at a logical address have.
+
+use crate::{Engine, Error, Result};
+use buttery_disk::{Key, TreeId, item, objectid};
+
+/// The checksums of a range, as found: one per sector, or none where the tree has none.
+pub struct Sums {
+    size: usize,
+    bytes: Vec<u8>,
+    present: Vec<bool>,
+}
+
+impl Sums {
+    /// The checksum of the `index`th sector.
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        (*self.present.get(index)?).then(|| &self.bytes[index * self.size..(index + 1) * self.size])
+    }
+
+    /// Whether every sector has one.
+    pub fn is_complete(&self) -> bool {
+        self.present.iter().all(|&p| p)
+    }
+}
+
+pub(crate) fn key(bytenr: u64) -> Key {
+    Key::new(objectid::EXTENT_CSUM, item::EXTENT_CSUM, bytenr)
+}
+
+/// Gathers the checksums of `len` bytes from `bytenr` on, with one descent of the tree.
+pub fn lookup(engine: &Engine, bytenr: u64, len: u64) -> Result<Sums> {
+    let ctx = engine.volume().context();
+    let (sector, size) = (ctx.sectorsize as u64, ctx.csum_size as usize);
+    let count = len.div_ceil(sector) as usize;
+    let mut sums = Sums { size, bytes: vec![0; count * size], present: vec![false; count] };
+    let end = bytenr.checked_add(len).ok_or(Error::Invalid)?;
+    let tree = engine.tree(TreeId(objectid::CSUM_TREE))?;
+    let view = tree.read(engine.store());
+    let mut cursor = view.seek(key(bytenr))?;
+    if cursor.key() != Some(key(bytenr)) && !cursor.prev()? {
+        cursor = view.seek(key(bytenr))?; // nothing before it
+    }
+    while let Some((found, data)) = cursor.item() {
+        if found >= key(end) {
+            break;
+        }
+        if found.kind == item::EXTENT_CSUM {
+            let item_end = found.offset.saturating_add((data.len() / size) as u64 * sector);
+            let (from, to) = (found.offset.max(bytenr), item_end.min(end));
+            let mut at = from;
+            while at < to {
+                let source = ((at - found.offset) / sector) as usize * size;
+                let target = ((at - bytenr) / sector) as usize;
+                sums.bytes[target * size..(target + 1) * size].copy_from_slice(&data[source..source + size]);
+                sums.present[target] = true;
+                at += sector;
+            }
+        }
+        cursor.advance()?;
+    }
+    Ok(sums)
+}

@@ -1,0 +1,6 @@
+//! Names: directory entries and extended attributes.
+
+pub mod read;
+pub mod xattr;
+
+pub use read::{DirEntry, Target, lookup, parent_of, read_dir};

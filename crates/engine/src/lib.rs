@@ -1,0 +1,96 @@
+//! Trees, space, transactions, extents, data checksums and subvolumes of Btrfs.
+//!
+//! [`Engine`] is an open file system: the store of tree blocks and the trees. Files, names and subvolumes are reached
+//! through the modules of that name; what changes anything takes a transaction handle ([`txn::Trans`]). This crate
+//! knows no paths, permissions or users: those are the library's above it.
+#![forbid(unsafe_code)]
+
+pub mod bio;
+pub mod csum;
+pub mod dir;
+pub mod error;
+pub mod file;
+mod open;
+pub mod store;
+pub mod subvol;
+pub mod tree;
+
+pub use error::{Error, Result};
+pub use open::{OpenOptions, Rescue};
+
+use buttery_disk::root::RootItem;
+use buttery_disk::superblock::Superblock;
+use buttery_disk::{Key, TreeId, item, objectid};
+use buttery_volume::Volume;
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+use std::sync::Arc;
+use store::Store;
+use tree::Tree;
+
+/// An open file system.
+pub struct Engine {
+    store: Store,
+    root_tree: Arc<Tree>,
+    chunk_tree: Arc<Tree>,
+    trees: RwLock<HashMap<u64, Arc<Tree>>>,
+    rescue: Rescue,
+}
+
+impl Engine {
+    /// The store of tree blocks.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The volume below.
+    pub fn volume(&self) -> &Volume {
+        self.store.volume()
+    }
+
+    /// The superblock as it was opened.
+    pub fn superblock(&self) -> &Superblock {
+        self.volume().superblock()
+    }
+
+    /// The tree of tree roots.
+    pub fn root_tree(&self) -> &Arc<Tree> {
+        &self.root_tree
+    }
+
+    /// The tree of chunks and devices.
+    pub fn chunk_tree(&self) -> &Arc<Tree> {
+        &self.chunk_tree
+    }
+
+    /// The tree with this id, loaded at its first use. `NotFound` if there is none.
+    pub fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
+        match id.0 {
+            objectid::ROOT_TREE => return Ok(self.root_tree.clone()),
+            objectid::CHUNK_TREE => return Ok(self.chunk_tree.clone()),
+            _ => {}
+        }
+        if let Some(tree) = self.trees.read().get(&id.0) {
+            return Ok(tree.clone());
+        }
+        let item = self.root_item(id)?;
+        let mut trees = self.trees.write();
+        let tree = trees.entry(id.0).or_insert_with(|| Arc::new(Tree::from_item(id, item)));
+        Ok(tree.clone())
+    }
+
+    /// The newest ROOT_ITEM of a tree.
+    fn root_item(&self, id: TreeId) -> Result<RootItem> {
+        let view = self.root_tree.read(&self.store);
+        let low = Key::new(id.0, item::ROOT_ITEM, 0);
+        let high = Key::new(id.0, item::ROOT_ITEM, u64::MAX);
+        let found = view.last_at_or_before(high, low)?.ok_or(Error::NotFound)?;
+        RootItem::parse(found.data())
+            .ok_or_else(|| Error::corrupt(TreeId(objectid::ROOT_TREE), found.key(), "a root item is cut off"))
+    }
+
+    /// Whether an fsync log waits to be replayed; what is read is the state before it.
+    pub fn has_log(&self) -> bool {
+        self.superblock().log_root.get() != 0
+    }
+}

@@ -1,0 +1,119 @@
+//! Opening a file system: the volume, then the root of the tree of roots.
+
+use crate::store::Store;
+use crate::tree::{RootPtr, Tree};
+use crate::{Engine, Error, Result};
+use buttery_device::Device;
+use buttery_disk::root::RootItem;
+use buttery_disk::superblock::Superblock;
+use buttery_disk::{Key, TreeId, item, objectid};
+use buttery_volume::Volume;
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+use std::sync::Arc;
+
+/// What to put up with on a damaged file system (`-o rescue=`), by the kernel's names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rescue {
+    /// Where the root tree cannot be read, try those of the backup roots.
+    pub use_backup_root: bool,
+    /// Do without trees that cannot be read, where reading files does not need them.
+    pub ignore_bad_roots: bool,
+    /// Give out data without looking at their checksums.
+    pub ignore_data_csums: bool,
+    /// Do not replay the log (a read-only mount).
+    pub no_log_replay: bool,
+}
+
+/// How to open a file system.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    /// What to put up with.
+    pub rescue: Rescue,
+    /// How many bytes of clean tree blocks to keep in memory.
+    pub cache_bytes: u64,
+    /// How to open the volume.
+    pub volume: buttery_volume::OpenOptions,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions { rescue: Rescue::default(), cache_bytes: 64 << 20, volume: Default::default() }
+    }
+}
+
+impl Engine {
+    /// Opens the file system that these devices make up, for reading.
+    pub fn open(devices: Vec<Arc<dyn Device>>, options: OpenOptions) -> Result<Engine> {
+        let mut volume_options = options.volume;
+        volume_options.use_backup_root |= options.rescue.use_backup_root;
+        let volume = Volume::open(devices, volume_options)?;
+        let sb = volume.superblock().clone();
+        let store = Store::new(volume, options.cache_bytes);
+        let chunk_root = RootPtr {
+            bytenr: sb.chunk_root.get(),
+            level: sb.chunk_root_level,
+            generation: sb.chunk_root_generation.get(),
+        };
+        let chunk_tree = Tree::new(TreeId(objectid::CHUNK_TREE), chunk_root, RootItem::zeroed());
+        let root_tree = find_root_tree(&store, &sb, options.rescue)?;
+        Ok(Engine {
+            store,
+            root_tree: Arc::new(root_tree),
+            chunk_tree: Arc::new(chunk_tree),
+            trees: RwLock::new(HashMap::new()),
+            rescue: options.rescue,
+        })
+    }
+
+    /// What is put up with.
+    pub fn rescue(&self) -> Rescue {
+        self.rescue
+    }
+}
+
+/// The root tree of the superblock, or with `usebackuproot` the newest of the backup roots that can be read.
+fn find_root_tree(store: &Store, sb: &Superblock, rescue: Rescue) -> Result<Tree> {
+    let main = RootPtr { bytenr: sb.root.get(), level: sb.root_level, generation: sb.generation.get() };
+    let mut candidates = vec![main];
+    let mut backups: Vec<RootPtr> = sb
+        .super_roots
+        .iter()
+        .map(|b| RootPtr {
+            bytenr: b.tree_root.get(),
+            level: b.tree_root_level,
+            generation: b.tree_root_gen.get(),
+        })
+        .filter(|b| b.bytenr != 0 && *b != main)
+        .collect();
+    backups.sort_by_key(|b| std::cmp::Reverse(b.generation));
+    if rescue.use_backup_root {
+        candidates.extend(&backups);
+    }
+    let mut first = None;
+    for root in candidates {
+        let tree = Tree::new(TreeId(objectid::ROOT_TREE), root, RootItem::zeroed());
+        match probe(&tree, store) {
+            Ok(()) => return Ok(tree),
+            Err(error) => first = first.or(Some(error)),
+        }
+    }
+    let error = first.unwrap_or(Error::NotFound);
+    let advice = match (rescue.use_backup_root, backups.is_empty()) {
+        (true, _) => "; none of the backup roots can be read either",
+        (false, true) => "",
+        (false, false) => " - try -o rescue=usebackuproot",
+    };
+    Err(Error::Corrupt(format!("root tree: {error}{advice}").into()))
+}
+
+/// A root tree is of use if its root can be read and it knows the top-level subvolume.
+fn probe(tree: &Tree, store: &Store) -> Result<()> {
+    let view = tree.read(store);
+    let low = Key::new(objectid::FS_TREE, item::ROOT_ITEM, 0);
+    let high = Key::new(objectid::FS_TREE, item::ROOT_ITEM, u64::MAX);
+    match view.last_at_or_before(high, low)? {
+        Some(_) => Ok(()),
+        None => Err(Error::corrupt(tree.id(), low, "the top-level subvolume has no root item")),
+    }
+}

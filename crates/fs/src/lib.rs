@@ -1,0 +1,137 @@
+//! Btrfs in user space: a library that reads and writes the Linux kernel's on-disk format, on image files and block
+//! devices, without the kernel's driver and without root.
+//!
+//! [`Filesystem`] is an open file system. A file is named by a [`FileId`], subvolume and inode together, which
+//! [`Filesystem::lookup`] and [`Filesystem::resolve`] give; everything else takes one.
+//!
+//! ```no_run
+//! # fn main() -> buttery::Result<()> {
+//! let fs = buttery::Filesystem::open(&["disk.img".as_ref()], &buttery::Options::default())?;
+//! let file = fs.resolve(fs.root(), b"/etc/hostname")?;
+//! let mut text = vec![0; fs.stat(file)?.size as usize];
+//! fs.read(file, 0, &mut text)?;
+//! # Ok(()) }
+//! ```
+#![forbid(unsafe_code)]
+
+mod options;
+mod path;
+mod read;
+mod stat;
+
+pub use buttery_disk::{TreeId, dir::file_type};
+pub use buttery_engine::dir::DirEntry;
+pub use buttery_engine::subvol::{Link, Subvolume};
+pub use buttery_engine::{Engine, Error, Rescue, Result};
+pub use options::{Options, OptionsError, parse_size};
+pub use stat::{Kind, Stat, Time};
+
+use buttery_device::{Access, Device, FileDevice, Window};
+use buttery_disk::objectid;
+use buttery_engine::{OpenOptions, subvol};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A file, directory or anything else that has an inode: its subvolume and its number there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct FileId {
+    pub tree: TreeId,
+    pub ino: u64,
+}
+
+impl FileId {
+    /// The top directory of a subvolume.
+    pub fn top_of(tree: TreeId) -> FileId {
+        FileId { tree, ino: objectid::FIRST_FREE }
+    }
+}
+
+/// An open file system. All of its methods may be called from many threads at once.
+pub struct Filesystem {
+    engine: Arc<Engine>,
+    root: FileId,
+}
+
+impl Filesystem {
+    /// Opens the file system that these files or block devices make up, for reading. No byte of them is written.
+    pub fn open(paths: &[&Path], options: &Options) -> Result<Filesystem> {
+        let devices = open_devices(paths, Access::ReadOnly, options)?;
+        Self::open_devices(devices, options)
+    }
+
+    /// Opens the file system that these devices make up, for reading.
+    pub fn open_devices(devices: Vec<Arc<dyn Device>>, options: &Options) -> Result<Filesystem> {
+        let engine = Engine::open(devices, engine_options(options))?;
+        Self::with_engine(Arc::new(engine), options)
+    }
+
+    fn with_engine(engine: Arc<Engine>, options: &Options) -> Result<Filesystem> {
+        let mut fs = Filesystem { engine, root: FileId::top_of(TreeId(objectid::FS_TREE)) };
+        fs.root = fs.find_root(options)?;
+        Ok(fs)
+    }
+
+    /// The directory that is the root, as a mount with these options would show it.
+    fn find_root(&self, options: &Options) -> Result<FileId> {
+        if let Some(path) = &options.subvol {
+            return self.resolve(self.root, path);
+        }
+        let id = match options.subvolid {
+            Some(id) => TreeId(id),
+            None => subvol::default_subvolume(&self.engine)?,
+        };
+        self.engine.tree(id)?;
+        Ok(FileId::top_of(id))
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> FileId {
+        self.root
+    }
+
+    /// The engine below.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Every subvolume, by id.
+    pub fn subvolumes(&self) -> Result<Vec<Subvolume>> {
+        subvol::list(&self.engine)
+    }
+}
+
+pub(crate) fn engine_options(options: &Options) -> OpenOptions {
+    OpenOptions {
+        rescue: options.rescue,
+        cache_bytes: options.cache_bytes,
+        volume: buttery_volume::OpenOptions {
+            super_copy: options.super_copy,
+            degraded: options.degraded,
+            writable: false,
+            use_backup_root: options.rescue.use_backup_root,
+        },
+    }
+}
+
+pub(crate) fn open_devices(
+    paths: &[&Path],
+    access: Access,
+    options: &Options,
+) -> Result<Vec<Arc<dyn Device>>> {
+    let window = Window { offset: options.offset, size_limit: options.size_limit };
+    paths
+        .iter()
+        .map(|path| {
+            let device = FileDevice::open(path, access, window).map_err(|source| {
+                Error::from(buttery_volume::Error::Device {
+                    device: path.display().to_string(),
+                    op: "open",
+                    offset: 0,
+                    len: 0,
+                    source,
+                })
+            })?;
+            Ok(Arc::new(device) as Arc<dyn Device>)
+        })
+        .collect()
+}

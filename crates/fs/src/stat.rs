@@ -1,0 +1,111 @@
+//! What is known of a file besides its contents.
+
+use crate::FileId;
+use buttery_disk::inode::{InodeItem, Timespec, mode};
+
+/// A file's type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Kind {
+    File,
+    Directory,
+    Symlink,
+    CharDevice,
+    BlockDevice,
+    Fifo,
+    Socket,
+}
+
+/// A time: seconds and nanoseconds since 1970.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, PartialOrd, Ord, Hash)]
+pub struct Time {
+    pub sec: i64,
+    pub nsec: u32,
+}
+
+/// The attributes of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stat {
+    pub id: FileId,
+    /// Type and permission bits, as `st_mode`.
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// Major and minor number of a device node.
+    pub rdev: (u32, u32),
+    /// The size in bytes.
+    pub size: u64,
+    /// Bytes of space that its data take.
+    pub nbytes: u64,
+    pub atime: Time,
+    pub mtime: Time,
+    pub ctime: Time,
+    /// When it was made.
+    pub otime: Time,
+    /// The inode's flags ([`buttery_disk::inode::flags`]).
+    pub flags: u64,
+    /// The transaction that made the inode.
+    pub generation: u64,
+}
+
+impl Kind {
+    /// The type that `st_mode` states.
+    pub fn of_mode(bits: u32) -> Kind {
+        match bits & mode::FMT {
+            mode::DIR => Kind::Directory,
+            mode::LNK => Kind::Symlink,
+            mode::CHR => Kind::CharDevice,
+            mode::BLK => Kind::BlockDevice,
+            mode::FIFO => Kind::Fifo,
+            mode::SOCK => Kind::Socket,
+            _ => Kind::File,
+        }
+    }
+}
+
+impl From<Timespec> for Time {
+    fn from(t: Timespec) -> Time {
+        Time { sec: t.sec.get(), nsec: t.nsec.get() }
+    }
+}
+
+impl From<Time> for Timespec {
+    fn from(t: Time) -> Timespec {
+        Timespec::new(t.sec, t.nsec)
+    }
+}
+
+impl Stat {
+    pub(crate) fn new(id: FileId, item: &InodeItem) -> Stat {
+        let rdev = item.rdev.get();
+        Stat {
+            id,
+            mode: item.mode.get(),
+            nlink: item.nlink.get(),
+            uid: item.uid.get(),
+            gid: item.gid.get(),
+            rdev: ((rdev >> 20) as u32 & 0xfff, rdev as u32 & 0xfffff),
+            size: item.size.get(),
+            nbytes: item.nbytes.get(),
+            atime: item.atime.into(),
+            mtime: item.mtime.into(),
+            ctime: item.ctime.into(),
+            otime: item.otime.into(),
+            flags: item.flags.get(),
+            generation: item.generation.get(),
+        }
+    }
+
+    /// The empty directory that stands for a nested subvolume in a snapshot of its parent.
+    pub(crate) fn empty_dir(id: FileId) -> Stat {
+        let mut item = InodeItem::default();
+        item.mode = (mode::DIR | 0o755).into();
+        item.nlink = 1.into();
+        Stat::new(id, &item)
+    }
+
+    /// The type.
+    pub fn kind(&self) -> Kind {
+        Kind::of_mode(self.mode)
+    }
+}
