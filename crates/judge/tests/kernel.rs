@@ -141,3 +141,20 @@ fn the_public_images_unpack() {
         std::fs::remove_file(&file).expect("a file was made");
     }
 }
+
+#[test]
+fn random_workloads_run_on_every_kind_of_file_system() {
+    let specs = [
+        ImageSpec::new().mkfs("-n 4096"),
+        ImageSpec::new().mkfs("-n 65536 --csum blake2"),
+        ImageSpec::new().mkfs("--csum xxhash -O block-group-tree").mount("compress=lzo"),
+        ImageSpec::new().mkfs("--mixed"),
+        ImageSpec::new().mkfs("-O ^no-holes,^free-space-tree").mount("nospace_cache"),
+        ImageSpec::new().devices(2, 1 << 30).mkfs("-d raid1 -m raid1").mount("compress=zstd"),
+    ];
+    for (seed, spec) in specs.into_iter().enumerate() {
+        let spec = spec.ops(random::ops(&random::Mix::new(100 + seed as u64, 2000)));
+        let Some(image) = kernel_image(&spec) else { return };
+        assert!(image.report.done > 1850, "{:?}: {:?}", spec.mkfs, image.report);
+    }
+}
