@@ -6,7 +6,7 @@ use crate::text::{Hex, Uuid, bit_names, csum_size};
 use crate::time::Zone;
 use buttery_disk::Key;
 use buttery_disk::node::{Header, ITEM_LEN, Item, KEY_PTR_LEN, KeyPtr, flags};
-use buttery_disk::superblock::Superblock;
+use buttery_disk::superblock::{Superblock, incompat};
 use buttery_disk::zerocopy::FromBytes;
 use std::io::{self, Write};
 
@@ -29,6 +29,8 @@ pub struct Context {
     pub sectorsize: u32,
     /// Bytes of a checksum: 4, 8 or 32.
     pub csum_size: usize,
+    /// Whether the file system keeps simple quotas, whose status says since when.
+    pub simple_quota: bool,
     /// The zone of dates.
     pub zone: Zone,
     pub options: Options,
@@ -38,7 +40,8 @@ impl Context {
     /// The context of blocks of the file system with this superblock, with dates in local time.
     pub fn new(sb: &Superblock, options: Options) -> Context {
         let csum_size = csum_size(sb.csum_type.get());
-        Context { sectorsize: sb.sectorsize.get(), csum_size, zone: Zone::local(), options }
+        let simple_quota = sb.has_incompat(incompat::SIMPLE_QUOTA);
+        Context { sectorsize: sb.sectorsize.get(), csum_size, simple_quota, zone: Zone::local(), options }
     }
 }
 

@@ -41,9 +41,15 @@ pub fn time(out: &mut dyn Write, name: &str, time: &Timespec, ctx: &Context) -> 
     Ok(writeln!(out, "\t\t{name} {}.{nsec} ({})", sec as u64, ctx.zone.date(sec))?)
 }
 
-/// A name, or what stands for it when names are to be hidden.
+/// How much of a name or value is printed; longer values are common, and btrfs-progs prints no more of them.
+const SHOWN: usize = 255;
+
+/// The beginning of a name or value, or what stands for it when names are to be hidden.
 fn shown(name: &[u8], ctx: &Context) -> String {
-    if ctx.options.hide_names { "HIDDEN".to_string() } else { Escaped(name).to_string() }
+    match ctx.options.hide_names {
+        true => "HIDDEN".to_string(),
+        false => Escaped(&name[..name.len().min(SHOWN)]).to_string(),
+    }
 }
 
 /// An INODE_ITEM.

@@ -53,7 +53,7 @@ pub fn temporary(out: &mut dyn Write, key: Key, data: &[u8]) -> Printed {
             }
             Ok(())
         }
-        _ => Ok(writeln!(out, "\t\tunknown temporary item objectid {id}")?),
+        _ => Ok(writeln!(out, "\t\tunknown temporary item objectid {}", key.objectid)?),
     }
 }
 
@@ -81,7 +81,7 @@ pub fn persistent(out: &mut dyn Write, key: Key, data: &[u8]) -> Printed {
     let id = ObjectIdText { id: key.objectid, kind: key.kind };
     writeln!(out, "\t\tpersistent item objectid {id} offset {}", key.offset)?;
     if key.objectid != objectid::DEV_STATS {
-        return Ok(writeln!(out, "\t\tunknown persistent item objectid {id}")?);
+        return Ok(writeln!(out, "\t\tunknown persistent item objectid {}", key.objectid)?);
     }
     writeln!(out, "\t\tdevice stats")?;
     let ([write, read, flush, corruption, generation], rest) = fixed::<[U64; 5]>(data, "device stats")?;
@@ -111,7 +111,11 @@ pub fn dev_replace(out: &mut dyn Write, data: &[u8], ctx: &Context) -> Printed {
         Some(name) => name.to_string(),
         None => format!("unknown({state})"),
     };
-    writeln!(out, "\t\tsrc devid {devid} cursor left {left} cursor right {right} mode {mode}")?;
+    writeln!(
+        out,
+        "\t\tsrc devid {} cursor left {left} cursor right {right} mode {mode}",
+        devid.get() as i64
+    )?;
     write!(out, "\t\tstate {state} write errors {write_errors} ")?;
     writeln!(out, "uncorrectable read errors {read_errors}")?;
     let date = ctx.zone.date(started.get() as i64);
@@ -121,7 +125,7 @@ pub fn dev_replace(out: &mut dyn Write, data: &[u8], ctx: &Context) -> Printed {
 
 /// A UUID_KEY_SUBVOL or UUID_KEY_RECEIVED_SUBVOL: the subvolumes with this UUID.
 pub fn uuid(out: &mut dyn Write, data: &[u8]) -> Printed {
-    if data.len() % 8 != 0 {
+    if !data.len().is_multiple_of(8) {
         return Ok(writeln!(out, "btrfs: uuid item with illegal size {}!", data.len())?);
     }
     for id in data.chunks_exact(8) {

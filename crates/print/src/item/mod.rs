@@ -51,7 +51,7 @@ fn dispatch(out: &mut dyn Write, key: Key, data: &[u8], ctx: &Context) -> Printe
         item::DEV_ITEM => volume::device(out, data),
         item::CHUNK_ITEM => volume::chunk(out, data),
         item::RAID_STRIPE => volume::raid_stripes(out, data),
-        item::QGROUP_STATUS => quota::status(out, data),
+        item::QGROUP_STATUS => quota::status(out, data, ctx),
         item::QGROUP_INFO => quota::info(out, data),
         item::QGROUP_LIMIT => quota::limit(out, data),
         item::TEMPORARY_ITEM => misc::temporary(out, key, data),

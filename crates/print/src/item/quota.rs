@@ -1,5 +1,6 @@
 //! Quota groups.
 
+use crate::block::Context;
 use crate::fail::{Printed, fixed};
 use crate::text::bit_names;
 use buttery_disk::zerocopy::little_endian::U64;
@@ -26,14 +27,20 @@ fn status_flags(flags: u64) -> String {
 }
 
 /// A QGROUP_STATUS.
-pub fn status(out: &mut dyn Write, data: &[u8]) -> Printed {
-    let ([version, generation, flags, scan], _) = fixed::<[U64; 4]>(data, "qgroup status")?;
+pub fn status(out: &mut dyn Write, data: &[u8], ctx: &Context) -> Printed {
+    let ([version, generation, flags, scan], rest) = fixed::<[U64; 4]>(data, "qgroup status")?;
     let flags = status_flags(flags.get());
-    Ok(writeln!(
-        out,
-        "\t\tversion {version} generation {generation} flags {flags} scan {}",
-        scan.get() as i64
-    )?)
+    write!(out, "\t\tversion {version} generation {generation} flags {flags} scan {scan}")?;
+    if ctx.simple_quota {
+        match fixed::<U64>(rest, "enable generation") {
+            Ok((enabled, _)) => write!(out, " enable_gen {enabled}")?,
+            Err(short) => {
+                writeln!(out)?;
+                return Err(short);
+            }
+        }
+    }
+    Ok(writeln!(out)?)
 }
 
 /// A QGROUP_INFO.
@@ -48,6 +55,9 @@ pub fn info(out: &mut dyn Write, data: &[u8]) -> Printed {
 pub fn limit(out: &mut dyn Write, data: &[u8]) -> Printed {
     let ([flags, max_rfer, max_excl, rsv_rfer, rsv_excl], _) = fixed::<[U64; 5]>(data, "qgroup limit")?;
     writeln!(out, "\t\tflags {:x}", flags.get())?;
+    // without a limit the field holds -1, which is how it is shown
+    let [max_rfer, max_excl, rsv_rfer, rsv_excl] =
+        [max_rfer, max_excl, rsv_rfer, rsv_excl].map(|v| v.get() as i64);
     writeln!(out, "\t\tmax_referenced {max_rfer} max_exclusive {max_excl}")?;
     Ok(writeln!(out, "\t\trsv_referenced {rsv_rfer} rsv_exclusive {rsv_excl}")?)
 }
