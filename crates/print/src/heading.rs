@@ -14,7 +14,8 @@
 //!
 //! The blocks of a tree follow its heading breadth first (`--bfs`, the default): the root, then the whole level
 //! below it from left to right, and so on. `--dfs` prints each block before its children, child by child. A block
-//! that cannot be read is reported on standard error and left out, with what is below it.
+//! that cannot be read is reported on standard error and left out, with what is below it. With `-e` only the leaves
+//! are printed, from left to right.
 //!
 //! With `-r` and `-R` no block is printed, only [`root_line`] in place of each heading. With `-b BLOCK`, which may be
 //! given more than once, blocks are printed without headings and totals in the order of their addresses, with
@@ -22,12 +23,11 @@
 //! (`WARNING: tree block bytenr N is duplicated`) and refuses one that is not a multiple of the sector size.
 
 use crate::name::{KeyText, tree};
+use crate::text::Uuid;
 use buttery_disk::superblock::{RootBackup, Superblock};
 use buttery_disk::{Key, objectid};
 use std::fmt;
 use std::io::{self, Write};
-
-use crate::text::Uuid;
 
 /// Which trees a dump shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +82,11 @@ impl Selection {
             Selection::Extents | Selection::Devices | Selection::Uuids => false,
             Selection::Tree(_) => !self.is_special(),
         }
+    }
+
+    /// Whether only leaves are printed and no nodes.
+    pub fn leaves_only(self) -> bool {
+        self == Selection::Extents
     }
 
     /// Whether a line per tree is all that is printed.

@@ -35,6 +35,9 @@ fn directory(image: &Image, tree: u64, mut inode: u64) -> Vec<u8> {
     path
 }
 
+/// Arguments of the program, the same for us, and which subvolumes they list.
+type Case = (&'static [&'static str], ListOptions, fn(&Found) -> bool);
+
 /// Every subvolume of an image with a place, in the order of ids.
 fn found(path: &std::path::Path) -> Vec<Found> {
     let image = Image::open(path);
@@ -93,7 +96,7 @@ fn lists_in_every_form() {
         let any: fn(&Found) -> bool = |_| true;
         let snap: fn(&Found) -> bool = |f| f.info.parent_uuid != [0; 16];
         let with_all = |table| ListOptions { created: true, table, ..full };
-        let cases: [(&[&str], ListOptions, fn(&Found) -> bool); 10] = [
+        let cases: [Case; 10] = [
             (&[], plain, any),
             (&["-t"], ListOptions { table: true, ..plain }, any),
             (&["-p", "-c", "-g", "-u", "-q", "-R"], full, any),

@@ -2,6 +2,7 @@
 
 use super::image::{Image, Root};
 use super::{Skip, assert_same, must};
+use buttery_disk::node::Node;
 use buttery_disk::objectid;
 use buttery_disk::superblock::{OFFSETS, SIZE, Superblock};
 use buttery_print::heading::{self, Selection};
@@ -54,7 +55,9 @@ fn tree(out: &mut Vec<u8>, image: &Image, root: &Root, dump: &Dump) -> std::io::
     }
     heading::heading(out, dump.selection, root.id.0, root.key)?;
     let ctx = context(image, dump.options);
-    image.blocks(root.bytenr, dump.depth_first).iter().try_for_each(|block| tree_block(out, block, &ctx))
+    let blocks = image.blocks(root.bytenr, dump.depth_first);
+    let shown = |block: &&Vec<u8>| !dump.selection.leaves_only() || Node::new(block).level() == 0;
+    blocks.iter().filter(shown).try_for_each(|block| tree_block(out, block, &ctx))
 }
 
 /// A whole dump by this crate.
