@@ -208,8 +208,8 @@ const TREE_NAMES: [(&str, u64); 23] = [
     ("DATA-RELOC", objectid::DATA_RELOC_TREE),
 ];
 
-/// The tree that the argument of `-t` names: a positive number, or a name in any case, with or without `BTRFS_` before and
-/// `_TREE` and `_OBJECTID` after it.
+/// The tree that the argument of `-t` names: a positive number, or a name in any case, with or without `BTRFS_`
+/// before and `_TREE` and `_OBJECTID` after it.
 pub fn parse_tree_id(text: &str) -> Result<u64, TreeIdError> {
     let unknown = || TreeIdError::Unknown(text.to_string());
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {

@@ -6,8 +6,8 @@
 //! inside the device, in the order of [`OFFSETS`](buttery_disk::superblock::OFFSETS). A copy that lies beyond the
 //! end of the device is passed over without a word.
 //!
-//! A copy without the magic number is printed only when forced (`-F`). Otherwise its heading and the blank line
-//! are printed alone, [`superblock`] returns `false`, and the program says on its standard error
+//! A copy without the magic number is printed only when forced (`-F`). Otherwise its heading is printed alone,
+//! [`superblock`] returns `false`, and the program says on its standard error
 //! `ERROR: bad magic on superblock on DEVICE at BYTENR (use --force to dump it anyway)`, goes on to nothing else
 //! and ends with status 1.
 
@@ -65,19 +65,19 @@ pub fn superblock(
 ) -> io::Result<bool> {
     writeln!(out, "superblock: bytenr={bytenr}, device={device}")?;
     writeln!(out, "---------------------------------------------------------")?;
-    let shown = options.force || sb.magic.get() == MAGIC;
-    if shown {
-        identity(out, sb, csum)?;
-        trees(out, sb)?;
-        features(out, sb)?;
-        own_device(out, sb)?;
-        if options.full {
-            system_chunks(out, sb)?;
-            backups(out, sb)?;
-        }
+    if !options.force && sb.magic.get() != MAGIC {
+        return Ok(false);
+    }
+    identity(out, sb, csum)?;
+    trees(out, sb)?;
+    features(out, sb)?;
+    own_device(out, sb)?;
+    if options.full {
+        system_chunks(out, sb)?;
+        backups(out, sb)?;
     }
     writeln!(out)?;
-    Ok(shown)
+    Ok(true)
 }
 
 fn matches(same: bool) -> &'static str {

@@ -30,6 +30,12 @@ mkdir -p log; sync
 echo hi > log/a; echo ho > log/b; sync log/a; rm log/b; sync log; echo more >> log/a; sync log/a
 "#;
 
+/// A file with many holes.
+const HOLES: &str = "
+head -c 30000000 /dev/zero > f; sync
+i=0; while [ $i -lt 1200 ]; do fallocate -p -o $((i*20480)) -l 4096 f; i=$((i+1)); done; sync
+";
+
 fn copy(from: &Path, to: &Path) {
     std::fs::copy(from, to).expect("the image can be copied");
 }
@@ -114,7 +120,7 @@ fn block_group_tree_and_free_space_bitmaps() {
         let image = dir.join("a.img");
         mkfs(std::slice::from_ref(&image), 400, &["-O", "block-group-tree", "-s", "4096"])?;
         let mounted = Mounted::new(std::slice::from_ref(&image), "nodatasum")?;
-        mounted.script("head -c 30000000 /dev/zero > f; sync; i=0; while [ $i -lt 1200 ]; do fallocate -p -o $((i*20480)) -l 4096 f; i=$((i+1)); done; sync")?;
+        mounted.script(HOLES)?;
         mounted.script("btrfs subvolume create 'a b'; btrfs subvolume set-default 'a b'; sync")?;
         drop(mounted);
         walk::compare("bitmaps", &[&image])?;
