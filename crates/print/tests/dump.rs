@@ -24,16 +24,28 @@ i=0; while [ $i -lt 60 ]; do cp --reflink=always r "d/r$i"; i=$((i+1)); done
 echo x >> d/s1snap/x; sync
 "#;
 
+/// Some of what the file system must then hold.
+const CLEAN: [&str; 8] = [
+    "(zstd)",
+    "(inline)",
+    "prealloc data",
+    "EXTENT_DATA_REF",
+    "shared data backref parent",
+    "QGROUP_LIMIT 0/256",
+    "flags 0x1(RDONLY)",
+    "type SYMLINK",
+];
+
 /// Renames and writes that stay in the log.
 const LOG: &str = r#"
 mkdir -p log; sync
 echo hi > log/a; echo ho > log/b; sync log/a; rm log/b; sync log; echo more >> log/a; sync log/a
 "#;
 
-/// A file with many holes.
-const HOLES: &str = "
-head -c 30000000 /dev/zero > f; sync
-i=0; while [ $i -lt 1200 ]; do fallocate -p -o $((i*20480)) -l 4096 f; i=$((i+1)); done; sync
+/// Free space in many pieces.
+const PIECES: &str = "
+i=0; while [ $i -lt 800 ]; do head -c 8192 /dev/zero > f$i; i=$((i+1)); done; sync
+i=0; while [ $i -lt 800 ]; do rm f$i; i=$((i+2)); done; sync
 ";
 
 fn copy(from: &Path, to: &Path) {
@@ -57,8 +69,8 @@ fn a_bit_of_everything() {
         copy(&image, &dirty);
         drop(held);
         drop(mounted);
-        walk::compare("clean", &[&image])?;
-        walk::compare("with a log", &[&dirty])?;
+        walk::compare("clean", &[&image], &CLEAN)?;
+        walk::compare("with a log", &[&dirty], &["log root tree", "log tree key", "dir log end"])?;
         assert_ne!(support::image::Image::open(&dirty).sb.log_root.get(), 0);
         Ok(())
     });
@@ -77,7 +89,11 @@ fn small_nodes_and_simple_quotas() {
         )?;
         mounted.script("head -c 100000 /dev/zero > hole; truncate -s 10M hole; sync")?;
         drop(mounted);
-        walk::compare("small nodes", &[&image])
+        walk::compare(
+            "small nodes",
+            &[&image],
+            &["textent owner", "enable_gen", "level 2 items", "INODE_EXTREF", "(lzo)"],
+        )
     });
 }
 
@@ -93,7 +109,7 @@ fn two_devices_and_a_paused_balance() {
         mounted.script("btrfs balance start --bg --full-balance . ; btrfs balance pause . || true; sync")?;
         mounted.script("btrfs device stats -z . || true; sync")?;
         drop(mounted);
-        walk::compare("two devices", &[&images[0], &images[1]])
+        walk::compare("two devices", &[&images[0], &images[1]], &["METADATA|RAID1", "devid 2", "(zlib)"])
     });
 }
 
@@ -102,15 +118,20 @@ fn the_old_space_cache_and_old_references() {
     with_oracle("cache", true, |dir| {
         let image = dir.join("a.img");
         let features = "^free-space-tree,^skinny-metadata,^extref";
-        mkfs(std::slice::from_ref(&image), 400, &["-O", features, "--csum", "blake2", "-n", "8192"])?;
+        // block groups of less than 100 MiB are not cached
+        mkfs(std::slice::from_ref(&image), 2000, &["-O", features, "--csum", "blake2", "-n", "4096"])?;
         let mounted = Mounted::new(std::slice::from_ref(&image), "space_cache=v1")?;
-        mounted.script("btrfs subvolume create s1; head -c 3000000 /dev/urandom > s1/r; sync")?;
-        mounted.script("mkdir d; i=0; while [ $i -lt 900 ]; do echo $i > s1/f$i; i=$((i+1)); done; sync")?;
+        mounted.script("btrfs subvolume create s1; head -c 12000000 /dev/urandom > s1/r; sync")?;
+        mounted.script("mkdir d; i=0; while [ $i -lt 2500 ]; do echo $i > s1/f$i; i=$((i+1)); done; sync")?;
         mounted
-            .script("btrfs subvolume snapshot s1 s2; btrfs subvolume snapshot s1 s3; echo x > s2/f1; sync")?;
+            .script("btrfs subvolume snapshot s1 s2; btrfs subvolume snapshot s1 s3; echo x > s1/f1; sync")?;
         mounted.script("btrfs subvolume delete s1; echo y > s3/f5; sync; btrfs subvolume sync .; sync")?;
         drop(mounted);
-        walk::compare("space cache", &[&image])
+        walk::compare(
+            "space cache",
+            &[&image],
+            &["cache generation", "tree block key", "shared block backref"],
+        )
     });
 }
 
@@ -120,10 +141,10 @@ fn block_group_tree_and_free_space_bitmaps() {
         let image = dir.join("a.img");
         mkfs(std::slice::from_ref(&image), 400, &["-O", "block-group-tree", "-s", "4096"])?;
         let mounted = Mounted::new(std::slice::from_ref(&image), "nodatasum")?;
-        mounted.script(HOLES)?;
+        mounted.script(PIECES)?;
         mounted.script("btrfs subvolume create 'a b'; btrfs subvolume set-default 'a b'; sync")?;
         drop(mounted);
-        walk::compare("bitmaps", &[&image])?;
+        walk::compare("bitmaps", &[&image], &["free space bitmap", "block group tree key"])?;
         let image_ = support::image::Image::open(&image);
         let dump = walk::Dump {
             args: &["-t", "block-group"],

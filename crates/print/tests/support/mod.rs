@@ -14,15 +14,25 @@ pub struct Skip(pub String);
 /// test is passed over, or fails if the environment has `BUTTERY_ORACLES=require`.
 pub fn with_oracle(test: &str, mounts: bool, body: impl FnOnce(&Path) -> Result<(), Skip>) {
     let dir = std::env::temp_dir().join(format!("buttery-print-{test}-{}", std::process::id()));
+    let cleanup = Cleanup(dir.clone());
     let outcome = available(mounts).and_then(|()| {
         std::fs::create_dir_all(&dir).expect("a temporary directory can be made");
         body(&dir)
     });
-    let _ = std::fs::remove_dir_all(&dir);
+    drop(cleanup);
     if let Err(Skip(what)) = outcome {
         let required = std::env::var("BUTTERY_ORACLES").is_ok_and(|v| v == "require");
         assert!(!required, "{test} is required to run: {what}");
         println!("SKIPPED {test}: {what}");
+    }
+}
+
+/// Removes a directory when dropped.
+struct Cleanup(PathBuf);
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -101,12 +101,17 @@ pub fn theirs(images: &[&Path], args: &[&str]) -> Result<Vec<u8>, Skip> {
     must("btrfs", &all)
 }
 
-/// Compares the dumps of an image in every way, superblocks too.
-pub fn compare(what: &str, images: &[&Path]) -> Result<(), Skip> {
+/// Compares the dumps of an image in every way, superblocks too. The dump of everything must hold these words, or
+/// the image lacks what it was made for.
+pub fn compare(what: &str, images: &[&Path], words: &[&str]) -> Result<(), Skip> {
     let image = Image::open(images[0]);
     for dump in dumps() {
         let ours = ours(&image, &dump).expect("memory can be written");
         assert_same(&format!("{what}, dump-tree {:?}", dump.args), &ours, &theirs(images, dump.args)?);
+        if dump.args.is_empty() {
+            let text = String::from_utf8_lossy(&ours);
+            words.iter().for_each(|word| assert!(text.contains(word), "{what} has no {word}"));
+        }
     }
     compare_blocks(what, images, &image)?;
     for path in images {
