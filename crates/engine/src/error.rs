@@ -34,6 +34,8 @@ pub enum Error {
     NoAttribute,
     /// The value is too large for where it should go.
     TooLarge,
+    /// A name or a buffer is out of range.
+    Range,
     /// The file would become larger than a file can be.
     FileTooBig,
     /// No entry with this name hash fits any more.
@@ -93,6 +95,7 @@ impl fmt::Display for Error {
             Error::CrossDevice => "link across subvolumes",
             Error::NoAttribute => "no such attribute",
             Error::TooLarge => "value too large",
+            Error::Range => "out of range",
             Error::FileTooBig => "file too large",
             Error::Overflow => "too many names with the same hash",
             Error::Loop => "too many levels of symbolic links",

@@ -9,11 +9,15 @@ pub mod bio;
 pub mod csum;
 pub mod dir;
 pub mod error;
+pub mod extent;
 pub mod file;
 mod open;
+mod open_write;
+pub mod space;
 pub mod store;
 pub mod subvol;
 pub mod tree;
+pub mod txn;
 
 pub use error::{Error, Result};
 pub use open::{OpenOptions, Rescue};
@@ -35,6 +39,19 @@ pub struct Engine {
     chunk_tree: Arc<Tree>,
     trees: RwLock<HashMap<u64, Arc<Tree>>>,
     rescue: Rescue,
+    /// What writing needs; absent on a file system opened for reading.
+    writer: Option<Writer>,
+    /// Freed space is discarded after the commit that frees it.
+    discard: bool,
+}
+
+/// What an engine that writes has besides.
+pub(crate) struct Writer {
+    pub space: space::Space,
+    pub refs: txn::DelayedRefs,
+    pub txn: txn::Transactions,
+    /// The superblock as the next commit will write it, save what that commit itself fills in.
+    pub sb: parking_lot::Mutex<Superblock>,
 }
 
 impl Engine {
@@ -73,20 +90,31 @@ impl Engine {
         if let Some(tree) = self.trees.read().get(&id.0) {
             return Ok(tree.clone());
         }
-        let item = self.root_item(id)?;
+        let (key, item) = self.root_item(id)?;
         let mut trees = self.trees.write();
-        let tree = trees.entry(id.0).or_insert_with(|| Arc::new(Tree::from_item(id, item)));
+        let tree = trees.entry(id.0).or_insert_with(|| Arc::new(Tree::from_item(key, item)));
         Ok(tree.clone())
     }
 
     /// The newest ROOT_ITEM of a tree.
-    fn root_item(&self, id: TreeId) -> Result<RootItem> {
+    fn root_item(&self, id: TreeId) -> Result<(Key, RootItem)> {
         let view = self.root_tree.read(&self.store);
         let low = Key::new(id.0, item::ROOT_ITEM, 0);
         let high = Key::new(id.0, item::ROOT_ITEM, u64::MAX);
         let found = view.last_at_or_before(high, low)?.ok_or(Error::NotFound)?;
-        RootItem::parse(found.data())
-            .ok_or_else(|| Error::corrupt(TreeId(objectid::ROOT_TREE), found.key(), "a root item is cut off"))
+        let item = RootItem::parse(found.data())
+            .ok_or_else(|| Error::corrupt(TreeId(objectid::ROOT_TREE), found.key(), "a root item is cut off"))?;
+        Ok((found.key(), item))
+    }
+
+    /// What writing needs; an error on a file system opened for reading, and after a failure that ended writing.
+    pub(crate) fn writer(&self) -> Result<&Writer> {
+        self.writer.as_ref().ok_or(Error::ReadOnly)
+    }
+
+    /// Whether this engine may write.
+    pub fn is_writable(&self) -> bool {
+        self.writer.as_ref().is_some_and(|w| !w.txn.is_aborted())
     }
 
     /// Whether an fsync log waits to be replayed; what is read is the state before it.

@@ -6,7 +6,7 @@ use crate::{Engine, Error, Result};
 use buttery_device::Device;
 use buttery_disk::root::RootItem;
 use buttery_disk::superblock::Superblock;
-use buttery_disk::{Key, TreeId, item, objectid};
+use buttery_disk::{Key, item, objectid};
 use buttery_volume::Volume;
 use hashbrown::HashMap;
 use parking_lot::RwLock;
@@ -32,13 +32,15 @@ pub struct OpenOptions {
     pub rescue: Rescue,
     /// How many bytes of clean tree blocks to keep in memory.
     pub cache_bytes: u64,
+    /// Discard space after the commit that frees it.
+    pub discard: bool,
     /// How to open the volume.
     pub volume: buttery_volume::OpenOptions,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { rescue: Rescue::default(), cache_bytes: 64 << 20, volume: Default::default() }
+        OpenOptions { rescue: Rescue::default(), cache_bytes: 64 << 20, discard: false, volume: Default::default() }
     }
 }
 
@@ -55,7 +57,7 @@ impl Engine {
             level: sb.chunk_root_level,
             generation: sb.chunk_root_generation.get(),
         };
-        let chunk_tree = Tree::new(TreeId(objectid::CHUNK_TREE), chunk_root, RootItem::zeroed());
+        let chunk_tree = Tree::new(Key::new(objectid::CHUNK_TREE, item::ROOT_ITEM, 0), chunk_root, RootItem::zeroed());
         let root_tree = find_root_tree(&store, &sb, options.rescue)?;
         Ok(Engine {
             store,
@@ -63,6 +65,8 @@ impl Engine {
             chunk_tree: Arc::new(chunk_tree),
             trees: RwLock::new(HashMap::new()),
             rescue: options.rescue,
+            writer: None,
+            discard: options.discard,
         })
     }
 
@@ -92,7 +96,7 @@ fn find_root_tree(store: &Store, sb: &Superblock, rescue: Rescue) -> Result<Tree
     }
     let mut first = None;
     for root in candidates {
-        let tree = Tree::new(TreeId(objectid::ROOT_TREE), root, RootItem::zeroed());
+        let tree = Tree::new(Key::new(objectid::ROOT_TREE, item::ROOT_ITEM, 0), root, RootItem::zeroed());
         match probe(&tree, store) {
             Ok(()) => return Ok(tree),
             Err(error) => first = first.or(Some(error)),

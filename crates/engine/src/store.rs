@@ -115,6 +115,22 @@ impl Store {
         self.clean.remove(&bytenr);
     }
 
+    /// The dirty blocks of a transaction. They stay in the map until they are written.
+    pub fn take_dirty_list(&self, generation: u64) -> Vec<(u64, Arc<Block>)> {
+        let mut out = Vec::new();
+        for shard in &self.dirty {
+            let shard = shard.read();
+            let ours = shard.iter().filter(|(_, b)| b.node().header().generation.get() == generation);
+            out.extend(ours.map(|(bytenr, block)| (*bytenr, block.clone())));
+        }
+        out
+    }
+
+    /// Bytes of dirty blocks.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.dirty.iter().map(|s| s.read().len() as u64).sum::<u64>() * self.nodesize() as u64
+    }
+
     /// Moves a block that has been written from the dirty map to the clean cache, unless it was freed, or replaced
     /// by another at the same place, in the meantime.
     pub fn settle(&self, bytenr: u64, written: &Arc<Block>) {

@@ -104,6 +104,7 @@ pub(crate) fn engine_options(options: &Options) -> OpenOptions {
     OpenOptions {
         rescue: options.rescue,
         cache_bytes: options.cache_bytes,
+        discard: options.discard,
         volume: buttery_volume::OpenOptions {
             super_copy: options.super_copy,
             degraded: options.degraded,

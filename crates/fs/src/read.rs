@@ -48,7 +48,7 @@ impl Filesystem {
             return Ok(Stat::empty_dir(id));
         }
         let tree = self.engine.tree(id.tree)?;
-        Ok(Stat::new(id, &file::inode(&self.engine, &tree, id.ino)?))
+        Ok(Stat::new(id, &file::inode::read(&self.engine, &tree, id.ino)?))
     }
 
     /// Calls `visit` with each entry of a directory whose index is `from` or above, until it answers `false`. `.` and

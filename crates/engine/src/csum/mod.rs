@@ -1,5 +1,9 @@
 //! The checksum tree: which checksum the data at a logical address have.
 
+mod edit;
+
+pub(crate) use edit::{delete, insert};
+
 use crate::{Engine, Error, Result};
 use buttery_disk::{Key, TreeId, item, objectid};
 
@@ -58,4 +62,26 @@ pub fn lookup(engine: &Engine, bytenr: u64, len: u64) -> Result<Sums> {
         cursor.advance()?;
     }
     Ok(sums)
+}
+
+/// Whether any data in a range have a checksum. The first item that overlaps it answers; nothing is gathered.
+pub fn any_in_range(engine: &Engine, bytenr: u64, len: u64) -> Result<bool> {
+    let ctx = engine.volume().context();
+    let (sector, size) = (ctx.sectorsize as u64, ctx.csum_size as u64);
+    let end = bytenr.checked_add(len).ok_or(Error::Invalid)?;
+    let tree = engine.tree(TreeId(objectid::CSUM_TREE))?;
+    let view = tree.read(engine.store());
+    let mut cursor = view.seek(key(bytenr))?;
+    if let Some(found) = cursor.key()
+        && found.kind == item::EXTENT_CSUM
+        && found.offset < end
+    {
+        return Ok(true);
+    }
+    if !cursor.prev()? {
+        return Ok(false);
+    }
+    Ok(cursor.item().is_some_and(|(found, data)| {
+        found.kind == item::EXTENT_CSUM && found.offset + data.len() as u64 / size * sector > bytenr
+    }))
 }

@@ -1,5 +1,6 @@
 //! Names: directory entries and extended attributes.
 
+pub mod edit;
 pub mod read;
 pub mod xattr;
 

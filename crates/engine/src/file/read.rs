@@ -1,7 +1,7 @@
 //! Reading a file: extents to bytes, holes and preallocated space to zeros.
 
 use super::extents::{self, Body, Extent};
-use super::{inode, inode_key};
+use super::inode;
 use crate::bio::{self, Verify};
 use crate::tree::Tree;
 use crate::{Engine, Error, Result};
@@ -16,7 +16,7 @@ const INLINE_MAX: u64 = 64 << 10;
 
 /// Reads from `offset` on; returns how many bytes there were, fewer than asked for only at the end of the file.
 pub fn read(engine: &Engine, tree: &Tree, ino: u64, offset: u64, buf: &mut [u8]) -> Result<usize> {
-    let item = inode(engine, tree, ino)?;
+    let item = inode::read(engine, tree, ino)?;
     let size = item.size.get();
     if offset >= size {
         return Ok(0);
@@ -96,7 +96,7 @@ fn fill(
                 bio::read(engine, item.disk_bytenr.get(), &mut raw, verify)?;
                 let mut plain = vec![0; ram as usize];
                 decompress(algorithm, &raw, &mut plain)
-                    .map_err(|e| Error::corrupt(tree.id(), inode_key(ino), e))?;
+                    .map_err(|e| Error::corrupt(tree.id(), inode::key(ino), e))?;
                 buf.copy_from_slice(&plain[start as usize..end as usize]);
                 Ok(())
             }
@@ -145,7 +145,7 @@ fn fill_plain(
 /// The next offset from `offset` on at which there are data, or a hole (the end of the file is one). Preallocated
 /// space counts as a hole, as the kernel has it.
 pub fn seek(engine: &Engine, tree: &Tree, ino: u64, offset: u64, data: bool) -> Result<u64> {
-    let size = inode(engine, tree, ino)?.size.get();
+    let size = inode::read(engine, tree, ino)?.size.get();
     if offset >= size {
         return Err(Error::NotFound);
     }

@@ -1,5 +1,7 @@
 //! Subvolumes: what there are, and how they hang together.
 
+pub mod edit;
+
 use crate::dir::Target;
 use crate::{Engine, Error, Result, dir};
 use buttery_disk::root::{RootItem, RootRef};

@@ -1,12 +1,18 @@
 //! One B-tree, whatever it contains.
 //!
 //! Readers take the tree's lock shared and move a [`Cursor`]; a writer takes it alone, with a transaction handle, as
-//! an [`Editor`](edit::Editor). Start reading at [`cursor`], then `path` (descents that copy on write), `insert`
+//! an [`Editor`]. Start reading at [`cursor`], then `path` (descents that copy on write), `insert`
 //! and `delete`. The lock is held for one operation in memory, never across data I/O.
 
+mod cow;
 mod cursor;
+mod delete;
+pub mod edit;
+mod insert;
+mod path;
 
 pub use cursor::Cursor;
+pub use edit::Editor;
 
 use crate::error::Result;
 use crate::store::{Block, Store};
@@ -15,7 +21,7 @@ use buttery_disk::root::RootItem;
 use buttery_disk::{Key, TreeId, objectid};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// Where a tree's root is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +34,8 @@ pub struct RootPtr {
 /// A tree.
 pub struct Tree {
     id: TreeId,
+    /// The key of its ROOT_ITEM; of a snapshot it holds the transaction that made it.
+    item_key: Key,
     root: RwLock<RootPtr>,
     /// The ROOT_ITEM: of a subvolume what users see of it; `bytenr`, `level`, `generation` are as of the last commit.
     item: Mutex<RootItem>,
@@ -38,33 +46,43 @@ pub struct Tree {
     /// Bytes of the tree's blocks.
     bytes_used: AtomicI64,
     /// The item changed otherwise than by the root's move.
-    item_dirty: std::sync::atomic::AtomicBool,
+    item_dirty: AtomicBool,
+    /// The next inode number, once it was looked for.
+    next_ino: Mutex<Option<u64>>,
 }
 
 impl Tree {
-    /// A tree with this root; `item` is all zeros for the trees that have none (root tree, chunk tree).
-    pub fn new(id: TreeId, root: RootPtr, item: RootItem) -> Tree {
+    /// A tree with this root; `item` is all zeros for the trees that have none (root tree, chunk tree), and the key
+    /// then says no more than the tree's id.
+    pub fn new(item_key: Key, root: RootPtr, item: RootItem) -> Tree {
         Tree {
-            id,
+            id: TreeId(item_key.objectid),
+            item_key,
             root: RwLock::new(root),
             committed: Mutex::new(root),
             last_snapshot: AtomicU64::new(item.last_snapshot.get()),
             bytes_used: AtomicI64::new(item.bytes_used.get() as i64),
             item: Mutex::new(item),
             item_dirty: false.into(),
+            next_ino: Mutex::new(None),
         }
     }
 
     /// A tree as its ROOT_ITEM has it.
-    pub fn from_item(id: TreeId, item: RootItem) -> Tree {
+    pub fn from_item(item_key: Key, item: RootItem) -> Tree {
         let root =
             RootPtr { bytenr: item.bytenr.get(), level: item.level, generation: item.generation.get() };
-        Tree::new(id, root, item)
+        Tree::new(item_key, root, item)
     }
 
     /// The tree's id.
     pub fn id(&self) -> TreeId {
         self.id
+    }
+
+    /// The key of the root item.
+    pub fn item_key(&self) -> Key {
+        self.item_key
     }
 
     /// A copy of the root item.
@@ -106,6 +124,20 @@ impl Tree {
     /// Takes the lock for reading.
     pub fn read<'a>(&'a self, store: &'a Store) -> View<'a> {
         View { store, owner: self.owner(), root: self.root.read() }
+    }
+
+    /// A new inode number; `first` finds the first one.
+    pub(crate) fn next_ino(&self, first: impl FnOnce() -> Result<u64>) -> Result<u64> {
+        let mut next = self.next_ino.lock();
+        let ino = match *next {
+            Some(ino) => ino,
+            None => first()?,
+        };
+        if ino > objectid::LAST_FREE {
+            return Err(crate::Error::NoSpace);
+        }
+        *next = Some(ino + 1);
+        Ok(ino)
     }
 
     /// What the next commit has to write of this tree's root; `None` if nothing changed.

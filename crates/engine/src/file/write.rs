@@ -1,0 +1,226 @@
+//! Writing: data to the device first, then, in one transaction, the items that name them.
+//!
+//! Whole sectors go from the caller's buffer to the device without a copy; the sectors at a ragged head and tail are
+//! read, completed and written beside. A small file lives in its item. The caller keeps other writers off the inode.
+
+use super::extents::{self, Body};
+use super::replace::{self, NewExtent};
+use super::{inode, read};
+use crate::space::reserve;
+use crate::tree::Tree;
+use crate::txn::{Purpose, Trans};
+use crate::{Engine, Error, Result, csum};
+use buttery_disk::inode::{InodeItem, Timespec, flags};
+
+/// The largest file that is kept in its item (`max_inline`).
+pub const INLINE_MAX: u64 = 2048;
+/// The largest extent.
+const EXTENT_MAX: u64 = 128 << 20;
+/// The largest file.
+pub const SIZE_MAX: u64 = i64::MAX as u64 & !4095;
+/// Items that a write of one extent changes.
+const ITEMS: u64 = 6;
+
+/// Writes `data` at `offset`, and says in the inode that it was changed at `now`.
+pub fn write(
+    engine: &Engine,
+    tree: &Tree,
+    ino: u64,
+    offset: u64,
+    data: &[u8],
+    now: Timespec,
+) -> Result<()> {
+    if data.is_empty() {
+        return Ok(());
+    }
+    let end = offset.checked_add(data.len() as u64).filter(|&e| e <= SIZE_MAX).ok_or(Error::FileTooBig)?;
+    let item = inode::read(engine, tree, ino)?;
+    let size = item.size.get();
+    if end.max(size) <= INLINE_MAX && is_small(engine, tree, ino)? {
+        let mut all = vec![0; end.max(size) as usize];
+        read::read(engine, tree, ino, 0, &mut all)?;
+        all[offset as usize..end as usize].copy_from_slice(data);
+        return write_inline(engine, tree, ino, &all, now);
+    }
+    let sector = engine.volume().context().sectorsize as u64;
+    if offset >= sector {
+        outline(engine, tree, ino, now)?;
+    }
+    write_regular(engine, tree, ino, offset, data, &item, now)
+}
+
+/// Whether nothing of the file lies outside of its item.
+fn is_small(engine: &Engine, tree: &Tree, ino: u64) -> Result<bool> {
+    let view = tree.read(engine.store());
+    let mut small = true;
+    extents::for_each(tree, &view, ino, 0, u64::MAX, &mut |extent| {
+        small = matches!(extent.body, Body::Inline { .. });
+        Ok(small)
+    })?;
+    Ok(small)
+}
+
+/// Whether the file has data in its item.
+fn has_inline(engine: &Engine, tree: &Tree, ino: u64) -> Result<bool> {
+    let view = tree.read(engine.store());
+    let mut inline = false;
+    extents::for_each(tree, &view, ino, 0, 1, &mut |extent| {
+        inline = matches!(extent.body, Body::Inline { .. });
+        Ok(false)
+    })?;
+    Ok(inline)
+}
+
+fn write_inline(engine: &Engine, tree: &Tree, ino: u64, all: &[u8], now: Timespec) -> Result<()> {
+    engine.change(ITEMS, Purpose::Change, |trans| {
+        let by = replace::replace_inline(trans, tree, ino, all)?;
+        inode::update(trans, tree, ino, |item| {
+            touch(item, by, now);
+            item.size = (all.len() as u64).into();
+        })
+    })
+}
+
+/// Moves data out of the item: a file that grows beyond its first sector keeps nothing there.
+pub(crate) fn outline(engine: &Engine, tree: &Tree, ino: u64, now: Timespec) -> Result<()> {
+    if !has_inline(engine, tree, ino)? {
+        return Ok(());
+    }
+    let item = inode::read(engine, tree, ino)?;
+    let sector = engine.volume().context().sectorsize as usize;
+    let mut block = vec![0; sector];
+    read::read(engine, tree, ino, 0, &mut block)?;
+    put(engine, tree, ino, 0, &block, item.size.get(), &item, now)
+}
+
+fn write_regular(
+    engine: &Engine,
+    tree: &Tree,
+    ino: u64,
+    offset: u64,
+    data: &[u8],
+    item: &InodeItem,
+    now: Timespec,
+) -> Result<()> {
+    let sector = engine.volume().context().sectorsize as u64;
+    let end = offset + data.len() as u64;
+    let (head, tail) = ((offset.next_multiple_of(sector)).min(end), end / sector * sector);
+    if offset % sector != 0 || tail < head {
+        write_within_sector(engine, tree, ino, offset, &data[..(head - offset) as usize], item, now)?;
+    }
+    if head < tail {
+        let whole = &data[(head - offset) as usize..(tail - offset) as usize];
+        put(engine, tree, ino, head, whole, tail, item, now)?;
+    }
+    if tail < end && tail >= head {
+        write_within_sector(engine, tree, ino, tail, &data[(tail - offset) as usize..], item, now)?;
+    }
+    Ok(())
+}
+
+/// Writes zeros into a part of one sector that holds data. Space is taken even for a truncation of a full file system.
+pub(crate) fn write_zeros(engine: &Engine, tree: &Tree, ino: u64, offset: u64, zeros: &[u8], now: Timespec) -> Result<()> {
+    let item = inode::read(engine, tree, ino)?;
+    write_within_sector(engine, tree, ino, offset, zeros, &item, now)
+}
+
+/// Writes a part of one sector, the rest of which stays.
+fn write_within_sector(
+    engine: &Engine,
+    tree: &Tree,
+    ino: u64,
+    offset: u64,
+    data: &[u8],
+    item: &InodeItem,
+    now: Timespec,
+) -> Result<()> {
+    let sector = engine.volume().context().sectorsize as u64;
+    let start = offset / sector * sector;
+    let mut block = vec![0; sector as usize];
+    read::read(engine, tree, ino, start, &mut block)?;
+    let skip = (offset - start) as usize;
+    block[skip..skip + data.len()].copy_from_slice(data);
+    put(engine, tree, ino, start, &block, offset + data.len() as u64, item, now)
+}
+
+/// Writes whole sectors; the file then ends at `end` or later.
+#[allow(clippy::too_many_arguments)] // one private step of a write, with all that it knows
+fn put(
+    engine: &Engine,
+    tree: &Tree,
+    ino: u64,
+    start: u64,
+    data: &[u8],
+    end: u64,
+    item: &InodeItem,
+    now: Timespec,
+) -> Result<()> {
+    let (mut at, mut rest) = (start, data);
+    while !rest.is_empty() {
+        let (bytenr, len) = reserve::data(engine, (rest.len() as u64).min(EXTENT_MAX))?;
+        let (now_written, after) = rest.split_at(len as usize);
+        let extent = NewExtent { file_offset: at, bytenr, len };
+        let size = end.min(at + len);
+        put_extent(engine, tree, ino, extent, now_written, size, item, now)?;
+        at += len;
+        rest = after;
+    }
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments)]
+fn put_extent(
+    engine: &Engine,
+    tree: &Tree,
+    ino: u64,
+    extent: NewExtent,
+    data: &[u8],
+    size: u64,
+    item: &InodeItem,
+    now: Timespec,
+) -> Result<()> {
+    let volume = engine.volume();
+    let space = &engine.writer()?.space;
+    let mut sums = Vec::new();
+    if item.flags.get() & flags::NODATASUM == 0 {
+        volume.csum().sum_blocks(data, volume.context().sectorsize as usize, &mut sums);
+    }
+    // reserved before the device is written: what lies on the device must not fail for lack of space
+    let items = ITEMS + sums.len() as u64 / 2048;
+    let ready = volume.write(extent.bytenr, data).map_err(Error::from).and_then(|()| engine.start(items, Purpose::Change));
+    let mut trans = match ready {
+        Ok(trans) => trans,
+        Err(error) => {
+            space.release_data(extent.bytenr, extent.len);
+            return Err(error);
+        }
+    };
+    let result = insert(&mut trans, tree, ino, extent, &sums, size, now);
+    trans.end(result)
+}
+
+fn insert(
+    trans: &mut Trans<'_>,
+    tree: &Tree,
+    ino: u64,
+    extent: NewExtent,
+    sums: &[u8],
+    size: u64,
+    now: Timespec,
+) -> Result<()> {
+    let by = replace::replace_extents(trans, tree, ino, extent)?;
+    if !sums.is_empty() {
+        csum::insert(trans, extent.bytenr, sums)?;
+    }
+    inode::update(trans, tree, ino, |item| {
+        touch(item, by, now);
+        item.size = item.size.get().max(size).into();
+    })
+}
+
+/// The contents changed.
+pub(crate) fn touch(item: &mut InodeItem, bytes: i64, now: Timespec) {
+    item.nbytes = item.nbytes.get().saturating_add_signed(bytes).into();
+    item.mtime = now;
+    item.ctime = now;
+}

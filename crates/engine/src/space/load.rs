@@ -1,0 +1,109 @@
+//! Reading block groups and their free space.
+
+use super::free_space_tree as fst;
+use super::group::{Class, Group};
+use crate::{Engine, Error, Result};
+use buttery_disk::chunk::BlockGroupItem;
+use buttery_disk::superblock::{OFFSETS, compat_ro};
+use buttery_disk::zerocopy::FromBytes;
+use buttery_disk::{Key, TreeId, item, objectid};
+use buttery_volume::Chunk;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Bytes that a copy of the superblock keeps to itself: a whole stripe.
+const SUPER_STRIPE: u64 = 64 << 10;
+
+/// Which tree holds the block group items.
+pub(crate) fn group_tree(engine: &Engine) -> TreeId {
+    match engine.superblock().has_compat_ro(compat_ro::BLOCK_GROUP_TREE) {
+        true => TreeId(objectid::BLOCK_GROUP_TREE),
+        false => TreeId(objectid::EXTENT_TREE),
+    }
+}
+
+/// The block groups of all chunks; each chunk must have one of its size and type.
+pub(crate) fn load(engine: &Engine) -> Result<BTreeMap<u64, Arc<Group>>> {
+    let tree = engine.tree(group_tree(engine))?;
+    let view = tree.read(engine.store());
+    let mut groups = BTreeMap::new();
+    for chunk in engine.volume().chunks().all() {
+        let key = Key::new(chunk.logical, item::BLOCK_GROUP_ITEM, chunk.len);
+        let found = view.get(key)?.ok_or_else(|| {
+            Error::corrupt(tree.id(), key, "a chunk has no block group of its size")
+        })?;
+        let item = BlockGroupItem::read_from_bytes(found.data())
+            .map_err(|_| Error::corrupt(tree.id(), key, "a block group item has 24 bytes"))?;
+        if item.flags.get() != chunk.kind {
+            let what = format!("type {:#x}, but its chunk has {:#x}", item.flags.get(), chunk.kind);
+            return Err(Error::corrupt(tree.id(), key, what));
+        }
+        let group = Group::new(chunk.logical, chunk.len, item.flags.get(), item.used.get());
+        groups.insert(chunk.logical, Arc::new(group));
+    }
+    Ok(groups)
+}
+
+/// Reads the free space of the groups that serve a class and were not read yet.
+pub(crate) fn load_free(engine: &Engine, class: Class) -> Result<()> {
+    let writer = engine.writer()?;
+    for group in writer.space.groups(class) {
+        if !group.is_loaded() {
+            load_group(engine, &group)?;
+        }
+    }
+    Ok(())
+}
+
+fn load_group(engine: &Engine, group: &Group) -> Result<()> {
+    let mut free = fst::read(engine, group)?;
+    // freed by a transaction that is not on the device yet, though the tree says so already
+    for (start, len) in engine.writer()?.space.pinned_in(group.start, group.end()) {
+        free.remove(start, len);
+    }
+    let excluded = match engine.volume().chunks().find(group.start) {
+        Some(chunk) => super_stripes(&chunk),
+        None => Vec::new(),
+    };
+    group.set_free(free, &excluded);
+    Ok(())
+}
+
+/// The logical ranges of a chunk under which a device has a copy of the superblock. For profiles that keep whole
+/// copies on each stripe.
+pub(crate) fn super_stripes(chunk: &Chunk) -> Vec<(u64, u64)> {
+    let mut out: Vec<(u64, u64)> = Vec::new();
+    for &(_, physical) in &chunk.stripes {
+        for offset in OFFSETS {
+            let (start, end) = (offset.max(physical), (offset + SUPER_STRIPE).min(physical + chunk.len));
+            if start < end {
+                let range = (chunk.logical + (start - physical), end - start);
+                if !out.contains(&range) {
+                    out.push(range);
+                }
+            }
+        }
+    }
+    out.sort_unstable();
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use buttery_disk::chunk::bg;
+
+    #[test]
+    fn both_stripes_of_a_dup_chunk_exclude() {
+        let chunk = Chunk {
+            logical: 1 << 30,
+            len: 32 << 20,
+            kind: bg::METADATA | bg::DUP,
+            sub_stripes: 1,
+            stripes: vec![(1, 40 << 20), (1, 72 << 20)],
+        };
+        assert_eq!(super_stripes(&chunk), [((1 << 30) + (24 << 20), 65536)]);
+        let other = Chunk { stripes: vec![(1, 34 << 20), (1, 64 << 20)], ..chunk };
+        assert_eq!(super_stripes(&other), [(1 << 30, 65536), ((1 << 30) + (30 << 20), 65536)]);
+    }
+}

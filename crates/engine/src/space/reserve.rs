@@ -1,0 +1,113 @@
+//! Space reserved at the call: an operation that begins can end, and a full file system can be emptied.
+//!
+//! Metadata space has to suffice for three things: what the running handles may still use, what the commit itself will
+//! need for the extent tree and its like, and a global reserve that only operations that free space may touch.
+
+use super::chunks;
+use super::group::Class;
+use super::load::load_free;
+use crate::txn::Purpose;
+use crate::{Engine, Error, Result};
+use buttery_disk::{TreeId, objectid};
+
+/// Bytes for changing `items` items: each may copy a path of the tree and split its leaf.
+fn bytes_for(engine: &Engine, items: u64) -> u64 {
+    items * 4 * engine.store().nodesize() as u64
+}
+
+/// What a commit may need: every changed extent may touch another leaf of the extent tree and of the free-space tree,
+/// but not more than there are.
+fn commit_reserve(engine: &Engine) -> Result<u64> {
+    let writer = engine.writer()?;
+    let nodesize = engine.store().nodesize() as u64;
+    let mut trees = 0;
+    for id in [
+        objectid::EXTENT_TREE,
+        objectid::FREE_SPACE_TREE,
+        objectid::BLOCK_GROUP_TREE,
+        objectid::ROOT_TREE,
+    ] {
+        match engine.tree(TreeId(id)) {
+            Ok(tree) => trees += tree.bytes_used().max(nodesize),
+            Err(Error::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let touched = writer.refs.len() as u64 * 4 * nodesize;
+    Ok(touched.min(trees * 2) + 32 * nodesize)
+}
+
+/// What only operations that free space may use.
+pub(crate) fn global_reserve(engine: &Engine) -> Result<u64> {
+    let (total, _) = engine.writer()?.space.totals(Class::Metadata);
+    let nodesize = engine.store().nodesize() as u64;
+    Ok((total / 10).clamp(64 * nodesize, 512 << 20).min(total / 4))
+}
+
+/// Reserves metadata space for a handle. Allocates a chunk, or commits to get freed space back, where that helps.
+pub(crate) fn metadata(engine: &Engine, items: u64, purpose: Purpose) -> Result<u64> {
+    let need = bytes_for(engine, items);
+    let mut committed = false;
+    loop {
+        if try_reserve(engine, need, purpose)? {
+            return Ok(need);
+        }
+        if chunks::allocate(engine, Class::Metadata)? {
+            continue;
+        }
+        if committed {
+            return Err(Error::NoSpace);
+        }
+        engine.commit()?;
+        committed = true;
+    }
+}
+
+fn try_reserve(engine: &Engine, need: u64, purpose: Purpose) -> Result<bool> {
+    let space = &engine.writer()?.space;
+    let floor = match purpose {
+        Purpose::Change => global_reserve(engine)?,
+        Purpose::Free => 0,
+    };
+    let commit = commit_reserve(engine)?;
+    // promised first and taken back if it was too much, so that two handles cannot be promised the same bytes
+    space.reserve(need);
+    if space.available(Class::Metadata) >= space.reserved() + commit + floor {
+        return Ok(true);
+    }
+    space.unreserve(need);
+    Ok(false)
+}
+
+/// Allocates up to `want` bytes for data, at least one sector. Allocates a chunk, or commits, where that helps.
+pub(crate) fn data(engine: &Engine, want: u64) -> Result<(u64, u64)> {
+    let space = &engine.writer()?.space;
+    let sector = engine.volume().context().sectorsize as u64;
+    load_free(engine, Class::Data)?;
+    if let Some(whole) = space.alloc_data(want, want) {
+        return Ok(whole);
+    }
+    let mut committed = false;
+    loop {
+        if chunks::allocate(engine, Class::Data)?
+            && let Some(found) = space.alloc_data(want, want)
+        {
+            return Ok(found);
+        }
+        if let Some(part) = space.alloc_data(want, sector) {
+            return Ok(part);
+        }
+        if committed {
+            return Err(Error::NoSpace);
+        }
+        engine.commit()?;
+        committed = true;
+    }
+}
+
+/// Whether the metadata groups hold what must be there before the rest of the device may go to data.
+pub(crate) fn metadata_is_ample(engine: &Engine) -> Result<bool> {
+    let space = &engine.writer()?.space;
+    let floor = global_reserve(engine)? + commit_reserve(engine)? + space.reserved();
+    Ok(space.available(Class::Metadata) >= floor + bytes_for(engine, 16))
+}

@@ -1,0 +1,112 @@
+//! Delayed references: what changed since the last commit in the references of each extent, netted.
+
+use buttery_disk::extent::{BackRef, flags};
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What an extent is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ExtentKind {
+    Data,
+    Tree { level: u8 },
+}
+
+/// The changes of one extent.
+#[derive(Clone, Debug)]
+pub(crate) struct Head {
+    pub len: u64,
+    pub kind: ExtentKind,
+    /// Allocated in this transaction: the extent tree has no item for it.
+    pub is_new: bool,
+    /// Flags to set in the extent item.
+    pub flags: u64,
+    /// How often each reference was added (positive) or dropped, in sum.
+    pub refs: BTreeMap<BackRef, i64>,
+}
+
+const SHARDS: usize = 16;
+
+/// All changes of a transaction, by the extent's address.
+#[derive(Default)]
+pub(crate) struct DelayedRefs {
+    shards: [Mutex<HashMap<u64, Head>>; SHARDS],
+    heads: AtomicUsize,
+}
+
+impl DelayedRefs {
+    fn shard(&self, bytenr: u64) -> &Mutex<HashMap<u64, Head>> {
+        &self.shards[(bytenr >> 12) as usize % SHARDS]
+    }
+
+    fn change(&self, bytenr: u64, len: u64, kind: ExtentKind, change: impl FnOnce(&mut Head)) {
+        let mut shard = self.shard(bytenr).lock();
+        let head = shard.entry(bytenr).or_insert_with(|| {
+            self.heads.fetch_add(1, Ordering::Relaxed);
+            Head { len, kind, is_new: false, flags: 0, refs: BTreeMap::new() }
+        });
+        change(head);
+    }
+
+    /// The first reference of an extent allocated in this transaction.
+    pub fn add_new(&self, bytenr: u64, len: u64, kind: ExtentKind, backref: BackRef) {
+        self.change(bytenr, len, kind, |head| {
+            // an extent freed and allocated anew is pinned in between, so this head is a fresh one
+            head.is_new = true;
+            *head.refs.entry(backref).or_insert(0) += 1;
+        });
+    }
+
+    /// A reference more, or fewer.
+    pub fn add(&self, bytenr: u64, len: u64, kind: ExtentKind, backref: BackRef, count: i64) {
+        self.change(bytenr, len, kind, |head| *head.refs.entry(backref).or_insert(0) += count);
+    }
+
+    /// The block's children are referenced by the block from now on.
+    pub fn set_full_backref(&self, bytenr: u64, len: u64, level: u8) {
+        self.change(bytenr, len, ExtentKind::Tree { level }, |head| head.flags |= flags::FULL_BACKREF);
+    }
+
+    /// What is pending for an extent: references in sum, and flags.
+    pub fn pending(&self, bytenr: u64) -> (i64, u64) {
+        match self.shard(bytenr).lock().get(&bytenr) {
+            Some(head) => (head.refs.values().sum(), head.flags),
+            None => (0, 0),
+        }
+    }
+
+    /// How many extents have changes.
+    pub fn len(&self) -> usize {
+        self.heads.load(Ordering::Relaxed)
+    }
+
+    /// Takes everything, by address.
+    pub fn take(&self) -> Vec<(u64, Head)> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            all.extend(shard.lock().drain());
+        }
+        self.heads.fetch_sub(all.len(), Ordering::Relaxed);
+        all.sort_unstable_by_key(|(bytenr, _)| *bytenr);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_netted() {
+        let refs = DelayedRefs::default();
+        let r = BackRef::TreeBlock { root: 5 };
+        refs.add_new(65536, 16384, ExtentKind::Tree { level: 0 }, r);
+        refs.add(65536, 16384, ExtentKind::Tree { level: 0 }, r, -1);
+        assert_eq!(refs.pending(65536), (0, 0));
+        assert_eq!(refs.len(), 1);
+        let all = refs.take();
+        assert!(all[0].1.is_new);
+        assert_eq!(refs.len(), 0);
+    }
+}
