@@ -102,8 +102,9 @@ impl Engine {
         let low = Key::new(id.0, item::ROOT_ITEM, 0);
         let high = Key::new(id.0, item::ROOT_ITEM, u64::MAX);
         let found = view.last_at_or_before(high, low)?.ok_or(Error::NotFound)?;
-        let item = RootItem::parse(found.data())
-            .ok_or_else(|| Error::corrupt(TreeId(objectid::ROOT_TREE), found.key(), "a root item is cut off"))?;
+        let item = RootItem::parse(found.data()).ok_or_else(|| {
+            Error::corrupt(TreeId(objectid::ROOT_TREE), found.key(), "a root item is cut off")
+        })?;
         Ok((found.key(), item))
     }
 
@@ -115,6 +116,26 @@ impl Engine {
     /// Whether this engine may write.
     pub fn is_writable(&self) -> bool {
         self.writer.as_ref().is_some_and(|w| !w.txn.is_aborted())
+    }
+
+    /// Bytes of tree blocks that changed since the last commit.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.store.dirty_bytes()
+    }
+
+    /// How many extents' references changed since the last commit.
+    pub fn changed_extents(&self) -> usize {
+        self.writer.as_ref().map_or(0, |w| w.refs.len())
+    }
+
+    /// Bytes of the data groups, and how many of them are used; known on a file system open for writing.
+    pub fn data_totals(&self) -> Option<(u64, u64)> {
+        self.writer.as_ref().map(|w| w.space.totals(space::Class::Data))
+    }
+
+    /// Removes empty block groups, one of each class kept. Answers how many went; the next commit makes it last.
+    pub fn remove_empty_groups(&self) -> Result<usize> {
+        space::chunks::remove_empty(self)
     }
 
     /// Whether an fsync log waits to be replayed; what is read is the state before it.

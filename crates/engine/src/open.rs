@@ -40,7 +40,12 @@ pub struct OpenOptions {
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { rescue: Rescue::default(), cache_bytes: 64 << 20, discard: false, volume: Default::default() }
+        OpenOptions {
+            rescue: Rescue::default(),
+            cache_bytes: 64 << 20,
+            discard: false,
+            volume: Default::default(),
+        }
     }
 }
 
@@ -57,7 +62,8 @@ impl Engine {
             level: sb.chunk_root_level,
             generation: sb.chunk_root_generation.get(),
         };
-        let chunk_tree = Tree::new(Key::new(objectid::CHUNK_TREE, item::ROOT_ITEM, 0), chunk_root, RootItem::zeroed());
+        let chunk_tree =
+            Tree::new(Key::new(objectid::CHUNK_TREE, item::ROOT_ITEM, 0), chunk_root, RootItem::zeroed());
         let root_tree = find_root_tree(&store, &sb, options.rescue)?;
         Ok(Engine {
             store,

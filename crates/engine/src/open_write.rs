@@ -40,7 +40,8 @@ impl Engine {
         for class in [Class::System, Class::Metadata] {
             space::load_free(&engine, class)?;
         }
-        for id in [objectid::EXTENT_TREE, objectid::DEV_TREE, objectid::CSUM_TREE, objectid::FREE_SPACE_TREE] {
+        for id in [objectid::EXTENT_TREE, objectid::DEV_TREE, objectid::CSUM_TREE, objectid::FREE_SPACE_TREE]
+        {
             engine.tree(TreeId(id))?;
         }
         Ok(engine)
@@ -59,7 +60,8 @@ impl Engine {
         if sb.has_incompat(incompat::SIMPLE_QUOTA) {
             return refuse("with simple quotas");
         }
-        for (bit, name) in [(incompat::SKINNY_METADATA, "skinny metadata"), (incompat::NO_HOLES, "NO_HOLES")] {
+        for (bit, name) in [(incompat::SKINNY_METADATA, "skinny metadata"), (incompat::NO_HOLES, "NO_HOLES")]
+        {
             if !sb.has_incompat(bit) {
                 return refuse(&format!("without {name}"));
             }

@@ -14,17 +14,28 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod guard;
+mod names;
 mod options;
 mod path;
 mod read;
+mod rename;
 mod stat;
+mod statfs;
+pub mod uuid;
+mod write;
+mod write_open;
 
 pub use buttery_disk::{TreeId, dir::file_type};
 pub use buttery_engine::dir::DirEntry;
 pub use buttery_engine::subvol::{Link, Subvolume};
 pub use buttery_engine::{Engine, Error, Rescue, Result};
+pub use names::NewNode;
 pub use options::{Options, OptionsError, parse_size};
+pub use rename::RenameMode;
 pub use stat::{Kind, Stat, Time};
+pub use statfs::StatFs;
+pub use write::{SetAttr, XattrMode};
 
 use buttery_device::{Access, Device, FileDevice, Window};
 use buttery_disk::objectid;
@@ -50,6 +61,8 @@ impl FileId {
 pub struct Filesystem {
     engine: Arc<Engine>,
     root: FileId,
+    /// Present on a file system that is open for writing.
+    write: Option<write_open::WriteState>,
 }
 
 impl Filesystem {
@@ -66,7 +79,7 @@ impl Filesystem {
     }
 
     fn with_engine(engine: Arc<Engine>, options: &Options) -> Result<Filesystem> {
-        let mut fs = Filesystem { engine, root: FileId::top_of(TreeId(objectid::FS_TREE)) };
+        let mut fs = Filesystem { engine, root: FileId::top_of(TreeId(objectid::FS_TREE)), write: None };
         fs.root = fs.find_root(options)?;
         Ok(fs)
     }

@@ -36,6 +36,8 @@ pub struct Options {
     pub allow_other: bool,
     /// The kernel checks permissions.
     pub default_permissions: bool,
+    /// The time that every change gets; the clock's if absent.
+    pub clock: Option<crate::Time>,
     /// Options that are accepted and have no effect here, for a message.
     pub ignored: Vec<String>,
 }
@@ -58,6 +60,7 @@ impl Default for Options {
             discard: false,
             allow_other: false,
             default_permissions: false,
+            clock: None,
             ignored: Vec::new(),
         }
     }

@@ -95,7 +95,11 @@ pub fn remove_entry(trans: &mut Trans<'_>, tree: &Tree, dir: u64, name: &[u8], i
     let key = Key::new(dir, item::DIR_ITEM, name_hash(name));
     let data = editor.get(key)?.ok_or_else(|| missing(tree, key))?;
     let kept = without(&data, name).ok_or_else(|| missing(tree, key))?;
-    if kept.is_empty() { editor.remove(key)? } else { editor.replace(key, &kept)? }
+    if kept.is_empty() {
+        editor.remove(key)?
+    } else {
+        editor.replace(key, &kept)?
+    }
     let key = Key::new(dir, item::DIR_INDEX, index);
     editor.remove(key).map_err(|_| missing(tree, key))
 }
@@ -118,7 +122,14 @@ pub(super) fn without(data: &[u8], name: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Adds an inode's back link, as an INODE_REF or, when that is full, an INODE_EXTREF.
-pub fn add_ref(trans: &mut Trans<'_>, tree: &Tree, ino: u64, dir: u64, name: &[u8], index: u64) -> Result<()> {
+pub fn add_ref(
+    trans: &mut Trans<'_>,
+    tree: &Tree,
+    ino: u64,
+    dir: u64,
+    name: &[u8],
+    index: u64,
+) -> Result<()> {
     let max = item_max(trans.engine());
     let fixed = InodeRef { index: index.into(), name_len: (name.len() as u16).into() };
     let entry = [fixed.as_bytes(), name].concat();
@@ -128,8 +139,7 @@ pub fn add_ref(trans: &mut Trans<'_>, tree: &Tree, ino: u64, dir: u64, name: &[u
     if old.len() + entry.len() <= max {
         return editor.replace(key, &[old, entry].concat());
     }
-    let fixed =
-        InodeExtref { parent: dir.into(), index: index.into(), name_len: (name.len() as u16).into() };
+    let fixed = InodeExtref { parent: dir.into(), index: index.into(), name_len: (name.len() as u16).into() };
     let entry = [fixed.as_bytes(), name].concat();
     let key = Key::new(ino, item::INODE_EXTREF, extref_hash(dir, name));
     match editor.get(key)? {
@@ -145,13 +155,21 @@ pub fn remove_ref(trans: &mut Trans<'_>, tree: &Tree, ino: u64, dir: u64, name: 
     if let Some(data) = editor.get(key)?
         && let Some((index, kept)) = cut_ref(&data, name)
     {
-        if kept.is_empty() { editor.remove(key)? } else { editor.replace(key, &kept)? }
+        if kept.is_empty() {
+            editor.remove(key)?
+        } else {
+            editor.replace(key, &kept)?
+        }
         return Ok(index);
     }
     let key = Key::new(ino, item::INODE_EXTREF, extref_hash(dir, name));
     let data = editor.get(key)?.ok_or_else(|| missing(tree, key))?;
     let (index, kept) = cut_extref(&data, dir, name).ok_or_else(|| missing(tree, key))?;
-    if kept.is_empty() { editor.remove(key)? } else { editor.replace(key, &kept)? }
+    if kept.is_empty() {
+        editor.remove(key)?
+    } else {
+        editor.replace(key, &kept)?
+    }
     Ok(index)
 }
 

@@ -48,14 +48,14 @@ fn inline_max(trans: &Trans<'_>) -> usize {
 fn insert(trans: &mut Trans<'_>, bytenr: u64, head: &Head) -> Result<()> {
     let (key, kind_flag) = match head.kind {
         ExtentKind::Data => (Key::new(bytenr, item::EXTENT_ITEM, head.len), flags::DATA),
-        ExtentKind::Tree { level } => (Key::new(bytenr, item::METADATA_ITEM, level as u64), flags::TREE_BLOCK),
+        ExtentKind::Tree { level } => {
+            (Key::new(bytenr, item::METADATA_ITEM, level as u64), flags::TREE_BLOCK)
+        }
     };
-    let refs: Vec<(BackRef, i64)> = head.refs.iter().map(|(r, n)| (*r, *n)).filter(|(_, n)| *n != 0).collect();
-    let fixed = ExtentItem {
-        refs: 0.into(),
-        generation: trans.id().into(),
-        flags: (kind_flag | head.flags).into(),
-    };
+    let refs: Vec<(BackRef, i64)> =
+        head.refs.iter().map(|(r, n)| (*r, *n)).filter(|(_, n)| *n != 0).collect();
+    let fixed =
+        ExtentItem { refs: 0.into(), generation: trans.id().into(), flags: (kind_flag | head.flags).into() };
     let mut data = fixed.as_bytes().to_vec();
     let max = inline_max(trans);
     let tree = trans.engine().tree(TreeId(objectid::EXTENT_TREE))?;
@@ -75,7 +75,9 @@ fn insert(trans: &mut Trans<'_>, bytenr: u64, head: &Head) -> Result<()> {
     }
     data[..8].copy_from_slice(&total.to_le_bytes());
     editor.insert(key, &data).map_err(|e| match e {
-        Error::Exists => Error::corrupt(TreeId(objectid::EXTENT_TREE), key, "a new extent has an item already"),
+        Error::Exists => {
+            Error::corrupt(TreeId(objectid::EXTENT_TREE), key, "a new extent has an item already")
+        }
         other => other,
     })
 }
@@ -91,7 +93,8 @@ fn update(trans: &mut Trans<'_>, bytenr: u64, head: &Head) -> Result<bool> {
     let start = inline_refs_start(key.kind, fixed.flags.get());
     let mut total = fixed.refs.get() as i64;
     // additions first, so that an extent that changes hands is never without a reference
-    let (adds, drops): (Vec<_>, Vec<_>) = head.refs.iter().filter(|(_, n)| **n != 0).partition(|(_, n)| **n > 0);
+    let (adds, drops): (Vec<_>, Vec<_>) =
+        head.refs.iter().filter(|(_, n)| **n != 0).partition(|(_, n)| **n > 0);
     for (backref, count) in adds.into_iter().chain(drops) {
         let (backref, count) = (*backref, *count);
         total += count;
@@ -135,7 +138,9 @@ fn find(editor: &Editor<'_, '_>, bytenr: u64, head: &Head, nodesize: u64) -> Res
 }
 
 fn missing(bytenr: u64) -> Error {
-    Error::Corrupt(format!("extent {bytenr}: a reference changes, but the extent tree has no item for it").into())
+    Error::Corrupt(
+        format!("extent {bytenr}: a reference changes, but the extent tree has no item for it").into(),
+    )
 }
 
 fn negative(bytenr: u64, backref: BackRef) -> Error {
@@ -181,7 +186,8 @@ mod tests {
         for r in refs {
             insert_inline(&mut data, 24, r, 1);
         }
-        let got: Vec<_> = inline_refs(&data, 24).map(|r| (r.backref.kind(), r.backref.sort_value())).collect();
+        let got: Vec<_> =
+            inline_refs(&data, 24).map(|r| (r.backref.kind(), r.backref.sort_value())).collect();
         assert_eq!(got.len(), refs.len());
         for pair in got.windows(2) {
             assert!(pair[0].0 < pair[1].0 || (pair[0].0 == pair[1].0 && pair[0].1 >= pair[1].1), "{pair:?}");

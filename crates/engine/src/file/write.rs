@@ -22,14 +22,7 @@ pub const SIZE_MAX: u64 = i64::MAX as u64 & !4095;
 const ITEMS: u64 = 6;
 
 /// Writes `data` at `offset`, and says in the inode that it was changed at `now`.
-pub fn write(
-    engine: &Engine,
-    tree: &Tree,
-    ino: u64,
-    offset: u64,
-    data: &[u8],
-    now: Timespec,
-) -> Result<()> {
+pub fn write(engine: &Engine, tree: &Tree, ino: u64, offset: u64, data: &[u8], now: Timespec) -> Result<()> {
     if data.is_empty() {
         return Ok(());
     }
@@ -81,6 +74,15 @@ fn write_inline(engine: &Engine, tree: &Tree, ino: u64, all: &[u8], now: Timespe
     })
 }
 
+/// Makes `data` all that a new inode has, in its item.
+pub fn set_inline(trans: &mut Trans<'_>, tree: &Tree, ino: u64, data: &[u8]) -> Result<()> {
+    let by = replace::replace_inline(trans, tree, ino, data)?;
+    inode::update(trans, tree, ino, |item| {
+        item.nbytes = item.nbytes.get().saturating_add_signed(by).into();
+        item.size = (data.len() as u64).into();
+    })
+}
+
 /// Moves data out of the item: a file that grows beyond its first sector keeps nothing there.
 pub(crate) fn outline(engine: &Engine, tree: &Tree, ino: u64, now: Timespec) -> Result<()> {
     if !has_inline(engine, tree, ino)? {
@@ -119,7 +121,14 @@ fn write_regular(
 }
 
 /// Writes zeros into a part of one sector that holds data. Space is taken even for a truncation of a full file system.
-pub(crate) fn write_zeros(engine: &Engine, tree: &Tree, ino: u64, offset: u64, zeros: &[u8], now: Timespec) -> Result<()> {
+pub(crate) fn write_zeros(
+    engine: &Engine,
+    tree: &Tree,
+    ino: u64,
+    offset: u64,
+    zeros: &[u8],
+    now: Timespec,
+) -> Result<()> {
     let item = inode::read(engine, tree, ino)?;
     write_within_sector(engine, tree, ino, offset, zeros, &item, now)
 }
@@ -187,7 +196,10 @@ fn put_extent(
     }
     // reserved before the device is written: what lies on the device must not fail for lack of space
     let items = ITEMS + sums.len() as u64 / 2048;
-    let ready = volume.write(extent.bytenr, data).map_err(Error::from).and_then(|()| engine.start(items, Purpose::Change));
+    let ready = volume
+        .write(extent.bytenr, data)
+        .map_err(Error::from)
+        .and_then(|()| engine.start(items, Purpose::Change));
     let mut trans = match ready {
         Ok(trans) => trans,
         Err(error) => {

@@ -31,7 +31,8 @@ fn make(engine: &Engine, class: Class) -> Result<bool> {
     let writer = engine.writer()?;
     let flags = writer.space.new_chunk_flags(class);
     let Some((len, stripes)) = find_place(engine, class, flags)? else { return Ok(false) };
-    if writer.space.available(Class::System) < 8 * engine.store().nodesize() as u64 && class != Class::System {
+    if writer.space.available(Class::System) < 8 * engine.store().nodesize() as u64 && class != Class::System
+    {
         // the chunk tree needs blocks for what follows
         let system = writer.space.new_chunk_flags(Class::System);
         if let Some((len, stripes)) = find_place(engine, Class::System, system)? {
@@ -159,10 +160,9 @@ fn insert_items(trans: &mut Trans<'_>, chunk: &Chunk, dev_uuid: [u8; 16]) -> Res
         flags: chunk.kind.into(),
     };
     let groups = engine.tree(load::group_tree(engine))?;
-    groups.write(trans).insert(
-        Key::new(chunk.logical, item::BLOCK_GROUP_ITEM, chunk.len),
-        group.as_bytes(),
-    )?;
+    groups
+        .write(trans)
+        .insert(Key::new(chunk.logical, item::BLOCK_GROUP_ITEM, chunk.len), group.as_bytes())?;
     fst::create(trans, chunk.logical, chunk.len)
 }
 
@@ -198,7 +198,8 @@ fn change_device_use(trans: &mut Trans<'_>, by: i64) -> Result<()> {
         item.bytes_used = used.into();
         Some(used)
     })?;
-    let used = used.ok_or_else(|| Error::corrupt(TreeId(objectid::CHUNK_TREE), key, "bytes_used is wrong"))?;
+    let used =
+        used.ok_or_else(|| Error::corrupt(TreeId(objectid::CHUNK_TREE), key, "bytes_used is wrong"))?;
     trans.writer().sb.lock().dev_item.bytes_used = used.into();
     Ok(())
 }

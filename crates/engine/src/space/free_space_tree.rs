@@ -165,7 +165,9 @@ fn add_extent(editor: &mut Editor<'_, '_>, group: &Group, start: u64, len: u64) 
         }
     }
     let next = editor.seek(Key::new(start + len, item::FREE_SPACE_EXTENT, 0))?.key();
-    if let Some(key) = next.filter(|k| k.objectid == to && k.kind == item::FREE_SPACE_EXTENT && to < group.end()) {
+    if let Some(key) =
+        next.filter(|k| k.objectid == to && k.kind == item::FREE_SPACE_EXTENT && to < group.end())
+    {
         editor.remove(key)?;
         to += key.offset;
         by -= 1;

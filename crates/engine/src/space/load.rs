@@ -29,9 +29,9 @@ pub(crate) fn load(engine: &Engine) -> Result<BTreeMap<u64, Arc<Group>>> {
     let mut groups = BTreeMap::new();
     for chunk in engine.volume().chunks().all() {
         let key = Key::new(chunk.logical, item::BLOCK_GROUP_ITEM, chunk.len);
-        let found = view.get(key)?.ok_or_else(|| {
-            Error::corrupt(tree.id(), key, "a chunk has no block group of its size")
-        })?;
+        let found = view
+            .get(key)?
+            .ok_or_else(|| Error::corrupt(tree.id(), key, "a chunk has no block group of its size"))?;
         let item = BlockGroupItem::read_from_bytes(found.data())
             .map_err(|_| Error::corrupt(tree.id(), key, "a block group item has 24 bytes"))?;
         if item.flags.get() != chunk.kind {

@@ -213,8 +213,9 @@ impl Space {
     /// Bytes of a class's groups, and how many of them are used or pinned.
     pub fn totals(&self, class: Class) -> (u64, u64) {
         let groups = self.groups.read();
-        groups.values().filter(|g| g.serves(class)).fold((0, 0), |(total, used), g| {
-            (total + g.len, used + g.len - g.available())
-        })
+        groups
+            .values()
+            .filter(|g| g.serves(class))
+            .fold((0, 0), |(total, used), g| (total + g.len, used + g.len - g.available()))
     }
 }

@@ -21,12 +21,9 @@ fn commit_reserve(engine: &Engine) -> Result<u64> {
     let writer = engine.writer()?;
     let nodesize = engine.store().nodesize() as u64;
     let mut trees = 0;
-    for id in [
-        objectid::EXTENT_TREE,
-        objectid::FREE_SPACE_TREE,
-        objectid::BLOCK_GROUP_TREE,
-        objectid::ROOT_TREE,
-    ] {
+    for id in
+        [objectid::EXTENT_TREE, objectid::FREE_SPACE_TREE, objectid::BLOCK_GROUP_TREE, objectid::ROOT_TREE]
+    {
         match engine.tree(TreeId(id)) {
             Ok(tree) => trees += tree.bytes_used().max(nodesize),
             Err(Error::NotFound) => {}

@@ -107,8 +107,7 @@ pub fn link(
         item.mtime = now;
         item.ctime = now;
     })?;
-    let fixed =
-        RootRef { dirid: dir.into(), sequence: index.into(), name_len: (name.len() as u16).into() };
+    let fixed = RootRef { dirid: dir.into(), sequence: index.into(), name_len: (name.len() as u16).into() };
     let data = [fixed.as_bytes(), name].concat();
     let root_tree = trans.engine().root_tree().clone();
     let mut editor = root_tree.write(trans);

@@ -120,7 +120,9 @@ impl Editor<'_, '_> {
     pub(super) fn grow_root(&mut self, path: &Path) -> Result<Path> {
         let level = path.top + 1;
         if level >= MAX_LEVEL as usize {
-            return Err(Error::Corrupt(format!("tree {} would need more than 8 levels", self.tree.id()).into()));
+            return Err(Error::Corrupt(
+                format!("tree {} would need more than 8 levels", self.tree.id()).into(),
+            ));
         }
         let (old, generation) = (self.root.bytenr, self.trans.id());
         let first = self.store.dirty(old)?.node().key(0);

@@ -72,15 +72,8 @@ impl Engine {
 
     fn finish_trees(&self, id: u64) -> Result<Frozen> {
         let writer = self.writer()?;
-        let mut trans = Trans {
-            engine: self,
-            writer,
-            id,
-            reserved: 0,
-            modified: false,
-            ended: false,
-            of_commit: true,
-        };
+        let mut trans =
+            Trans { engine: self, writer, id, reserved: 0, modified: false, ended: false, of_commit: true };
         self.mark_quota_inconsistent(&mut trans)?;
         for round in 0.. {
             if round == ROUNDS_MAX {
@@ -150,7 +143,8 @@ impl Engine {
         if status & ON == 0 || status & INCONSISTENT != 0 {
             return Ok(());
         }
-        tree.write(trans).modify(key, |data| data[16..24].copy_from_slice(&(status | INCONSISTENT).to_le_bytes()))
+        tree.write(trans)
+            .modify(key, |data| data[16..24].copy_from_slice(&(status | INCONSISTENT).to_le_bytes()))
     }
 
     fn next_superblock(&self, id: u64) -> Result<Superblock> {

@@ -1,0 +1,216 @@
+//! Changing data and attributes.
+
+use crate::{Error, FileId, Filesystem, Kind, Result, Stat, Time};
+use buttery_disk::inode::{flags, mode};
+use buttery_engine::dir::xattr;
+use buttery_engine::file;
+use buttery_engine::file::inode;
+use buttery_engine::txn::Purpose;
+
+/// Attributes to be changed; what is `None` stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub atime: Option<Time>,
+    pub mtime: Option<Time>,
+    /// The time of the change itself; now, if absent.
+    pub ctime: Option<Time>,
+    /// When it was made.
+    pub otime: Option<Time>,
+}
+
+/// Whether an attribute must, or must not, be there before it is set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum XattrMode {
+    Any,
+    Create,
+    Replace,
+}
+
+impl Filesystem {
+    /// Writes `data` at `offset` of a regular file. When it returns the data are on the device's way, and after the
+    /// next commit they are there for good.
+    pub fn write(&self, id: FileId, offset: u64, data: &[u8]) -> Result<()> {
+        let state = self.write_state()?;
+        let tree = self.tree_to_change(id)?;
+        {
+            let _data = state.inode(id).write();
+            let stat = self.stat(id)?;
+            regular(&stat)?;
+            self.check_data(&stat)?;
+            if stat.flags & flags::APPEND != 0 && offset != stat.size {
+                return Err(Error::NotPermitted);
+            }
+            file::write::write(&self.engine, &tree, id.ino, offset, data, self.now())?;
+        }
+        self.after_operation()
+    }
+
+    /// Writes at the end of a regular file. Answers where that was.
+    pub fn append(&self, id: FileId, data: &[u8]) -> Result<u64> {
+        let state = self.write_state()?;
+        let tree = self.tree_to_change(id)?;
+        let offset = {
+            let _data = state.inode(id).write();
+            let stat = self.stat(id)?;
+            regular(&stat)?;
+            self.check_data(&stat)?;
+            file::write::write(&self.engine, &tree, id.ino, stat.size, data, self.now())?;
+            stat.size
+        };
+        self.after_operation()?;
+        Ok(offset)
+    }
+
+    /// Sets the size of a regular file; what is added reads as zeros.
+    pub fn truncate(&self, id: FileId, size: u64) -> Result<()> {
+        let state = self.write_state()?;
+        let tree = self.tree_to_change(id)?;
+        {
+            let _data = state.inode(id).write();
+            let stat = self.stat(id)?;
+            regular(&stat)?;
+            self.check_data(&stat)?;
+            self.check_mutable(&stat)?;
+            file::truncate::truncate(&self.engine, &tree, id.ino, size, self.now())?;
+        }
+        self.after_operation()
+    }
+
+    /// Changes attributes.
+    pub fn set_attr(&self, id: FileId, set: &SetAttr) -> Result<()> {
+        let state = self.write_state()?;
+        let tree = self.tree_to_change(id)?;
+        {
+            let _data = state.inode(id).write();
+            self.check_mutable(&self.stat(id)?)?;
+            let now = self.now();
+            self.engine.change(2, Purpose::Change, |trans| {
+                inode::update(trans, &tree, id.ino, |item| {
+                    if let Some(bits) = set.mode {
+                        item.mode = (item.mode.get() & mode::FMT | bits & 0o7777).into();
+                    }
+                    if let Some(uid) = set.uid {
+                        item.uid = uid.into();
+                    }
+                    if let Some(gid) = set.gid {
+                        item.gid = gid.into();
+                    }
+                    item.atime = set.atime.map_or(item.atime, Into::into);
+                    item.mtime = set.mtime.map_or(item.mtime, Into::into);
+                    item.otime = set.otime.map_or(item.otime, Into::into);
+                    item.ctime = set.ctime.map_or(now, Into::into);
+                })
+            })?;
+        }
+        self.after_operation()
+    }
+
+    /// Sets the inode's flags ([`flags`](buttery_disk::inode::flags)) of `mask` to those of `value`.
+    pub fn set_flags(&self, id: FileId, mask: u64, value: u64) -> Result<()> {
+        let tree = self.tree_to_change(id)?;
+        let now = self.now();
+        self.engine.change(2, Purpose::Change, |trans| {
+            inode::update(trans, &tree, id.ino, |item| {
+                item.flags = (item.flags.get() & !mask | value & mask).into();
+                item.ctime = now;
+            })
+        })?;
+        self.after_operation()
+    }
+
+    /// Sets an extended attribute.
+    pub fn set_xattr(&self, id: FileId, name: &[u8], value: &[u8], how: XattrMode) -> Result<()> {
+        let state = self.write_state()?;
+        let tree = self.tree_to_change(id)?;
+        {
+            let _data = state.inode(id).write();
+            self.check_mutable(&self.stat(id)?)?;
+            if name.starts_with(b"btrfs.") {
+                return Err(Error::Unsupported("setting a btrfs property".into()));
+            }
+            let there = match xattr::get(&self.engine, &tree, id.ino, name) {
+                Ok(old) if old == value && how == XattrMode::Any => return Ok(()),
+                Ok(_) => true,
+                Err(Error::NoAttribute) => false,
+                Err(error) => return Err(error),
+            };
+            match (how, there) {
+                (XattrMode::Create, true) => return Err(Error::Exists),
+                (XattrMode::Replace, false) => return Err(Error::NoAttribute),
+                _ => {}
+            }
+            xattr::can_set(&self.engine, &tree, id.ino, name, value)?;
+            let now = self.now();
+            self.engine.change(4, Purpose::Change, |trans| {
+                xattr::set(trans, &tree, id.ino, name, value)?;
+                inode::update(trans, &tree, id.ino, |item| item.ctime = now)
+            })?;
+        }
+        self.after_operation()
+    }
+
+    /// Removes an extended attribute.
+    pub fn remove_xattr(&self, id: FileId, name: &[u8]) -> Result<()> {
+        let state = self.write_state()?;
+        let tree = self.tree_to_change(id)?;
+        {
+            let _data = state.inode(id).write();
+            self.check_mutable(&self.stat(id)?)?;
+            xattr::get(&self.engine, &tree, id.ino, name)?;
+            let now = self.now();
+            self.engine.change(4, Purpose::Free, |trans| {
+                xattr::remove(trans, &tree, id.ino, name)?;
+                inode::update(trans, &tree, id.ino, |item| item.ctime = now)
+            })?;
+        }
+        self.after_operation()
+    }
+
+    /// Takes set-user-id and set-group-id bits and file capabilities away, as a write by somebody without privilege
+    /// does.
+    pub fn kill_privileges(&self, id: FileId) -> Result<()> {
+        let stat = self.stat(id)?;
+        if stat.kind() != Kind::File {
+            return Ok(());
+        }
+        let group_bit = if stat.mode & 0o10 != 0 { 0o2000 } else { 0 };
+        let kill = stat.mode & (0o4000 | group_bit);
+        if kill != 0 {
+            self.set_attr(id, &SetAttr { mode: Some(stat.mode & !kill), ..SetAttr::default() })?;
+        }
+        match self.remove_xattr(id, b"security.capability") {
+            Err(Error::NoAttribute) => Ok(()),
+            other => other,
+        }
+    }
+
+    pub(crate) fn new_uuid(&self) -> Result<[u8; 16]> {
+        // where the clock is fixed, images are to be made the same way twice: the uuid follows from what there is
+        if let Some(clock) = self.write_state()?.clock {
+            let seed = [self.engine.superblock().fsid, (clock.sec as u128).to_le_bytes()].concat();
+            let count = self.subvolumes()?.len() as u64;
+            return Ok(crate::uuid::derived(&seed, count));
+        }
+        crate::uuid::random().map_err(|source| {
+            Error::from(buttery_volume::Error::Device {
+                device: "/dev/urandom".into(),
+                op: "read",
+                offset: 0,
+                len: 16,
+                source,
+            })
+        })
+    }
+}
+
+fn regular(stat: &Stat) -> Result<()> {
+    match stat.kind() {
+        Kind::File => Ok(()),
+        Kind::Directory => Err(Error::IsDirectory),
+        _ => Err(Error::Invalid),
+    }
+}

@@ -1,0 +1,177 @@
+//! Opening for writing, commits from time to time, and closing.
+
+use crate::{FileId, Filesystem, Options, Result, Time, engine_options, open_devices};
+use buttery_device::{Access, Device};
+use buttery_disk::TreeId;
+use buttery_disk::inode::Timespec;
+use buttery_engine::Engine;
+use hashbrown::{HashMap, HashSet};
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How many locks the inodes share.
+const INODE_LOCKS: usize = 1024;
+/// A commit begins when this many bytes of tree blocks have changed.
+const DIRTY_MAX: u64 = 96 << 20;
+/// A commit begins when references of this many extents have changed.
+const REFS_MAX: usize = 60_000;
+
+/// What a file system that is open for writing has besides.
+pub(crate) struct WriteState {
+    /// Names change one at a time.
+    pub namespace: Mutex<()>,
+    /// Writers of an inode's data are alone.
+    inodes: Vec<RwLock<()>>,
+    /// How often each inode is held by somebody who may still use it without a name.
+    pub held: Mutex<HashMap<FileId, u64>>,
+    /// Subvolumes whose orphans were removed.
+    pub cleaned: Mutex<HashSet<TreeId>>,
+    pub nodatacow: bool,
+    pub nodatasum: bool,
+    /// The time that everything gets, for images that are made the same way twice.
+    pub clock: Option<Time>,
+    operations: AtomicU32,
+    committer: Mutex<Option<Committer>>,
+}
+
+/// The thread that commits every few seconds.
+struct Committer {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl WriteState {
+    fn new(options: &Options) -> WriteState {
+        WriteState {
+            namespace: Mutex::new(()),
+            inodes: (0..INODE_LOCKS).map(|_| RwLock::new(())).collect(),
+            held: Mutex::default(),
+            cleaned: Mutex::default(),
+            nodatacow: options.nodatacow,
+            nodatasum: options.nodatasum,
+            clock: options.clock,
+            operations: 0.into(),
+            committer: Mutex::new(None),
+        }
+    }
+
+    /// The lock of an inode's data.
+    pub fn inode(&self, id: FileId) -> &RwLock<()> {
+        let hash = (id.ino ^ id.tree.0.wrapping_mul(0x9E37_79B9)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        &self.inodes[(hash >> 32) as usize % INODE_LOCKS]
+    }
+}
+
+impl Filesystem {
+    /// Opens the file system that these files or block devices make up, for reading and writing. One owner at a time:
+    /// a device that another program or a kernel mount has is refused.
+    pub fn open_writable(paths: &[&Path], options: &Options) -> Result<Filesystem> {
+        let devices = open_devices(paths, Access::Exclusive, options)?;
+        Self::open_devices_writable(devices, options)
+    }
+
+    /// Opens the file system that these devices make up, for reading and writing.
+    pub fn open_devices_writable(devices: Vec<Arc<dyn Device>>, options: &Options) -> Result<Filesystem> {
+        let engine = Arc::new(Engine::open_writable(devices, engine_options(options))?);
+        let mut fs = Self::with_engine(engine.clone(), options)?;
+        let state = WriteState::new(options);
+        *state.committer.lock() = Some(Committer::start(engine, options.commit_secs));
+        fs.write = Some(state);
+        Ok(fs)
+    }
+
+    /// Commits: returns when everything that was changed before the call is on the device.
+    pub fn sync(&self) -> Result<()> {
+        match &self.write {
+            Some(_) => self.engine.commit(),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes what is left of files without a name, commits, and gives the devices back.
+    pub fn close(mut self) -> Result<()> {
+        self.shut_down()
+    }
+
+    fn shut_down(&mut self) -> Result<()> {
+        let Some(state) = &self.write else { return Ok(()) };
+        if let Some(committer) = state.committer.lock().take() {
+            committer.stop();
+        }
+        if !self.engine.is_writable() {
+            self.write = None;
+            return Err(crate::Error::Aborted);
+        }
+        let held: Vec<FileId> = state.held.lock().drain().map(|(id, _)| id).collect();
+        let trees: HashSet<TreeId> = held.iter().map(|id| id.tree).collect();
+        for tree in trees {
+            self.remove_orphans(tree)?;
+        }
+        self.engine.commit()?;
+        if self.engine.remove_empty_groups()? > 0 {
+            self.engine.commit()?;
+        }
+        self.write = None;
+        Ok(())
+    }
+
+    /// Called after each operation: commits when a lot has changed.
+    pub(crate) fn after_operation(&self) -> Result<()> {
+        let Some(state) = &self.write else { return Ok(()) };
+        if state.operations.fetch_add(1, Ordering::Relaxed) % 64 == 0
+            && (self.engine.dirty_bytes() > DIRTY_MAX || self.engine.changed_extents() > REFS_MAX)
+        {
+            self.engine.commit()?;
+        }
+        Ok(())
+    }
+
+    /// The time that a change gets.
+    pub(crate) fn now(&self) -> Timespec {
+        if let Some(time) = self.write.as_ref().and_then(|w| w.clock) {
+            return time.into();
+        }
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        Timespec::new(since.as_secs() as i64, since.subsec_nanos())
+    }
+}
+
+impl Drop for Filesystem {
+    fn drop(&mut self) {
+        // whoever wants to know whether it worked calls `close`
+        let _ = self.shut_down();
+    }
+}
+
+impl Committer {
+    fn start(engine: Arc<Engine>, secs: u64) -> Committer {
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let signal = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let (stopped, wake) = &*signal;
+            let mut stopped = stopped.lock();
+            while !*stopped {
+                let timed_out = wake.wait_for(&mut stopped, Duration::from_secs(secs.max(1))).timed_out();
+                if *stopped || !timed_out {
+                    continue;
+                }
+                parking_lot::MutexGuard::unlocked(&mut stopped, || {
+                    // a failure is kept by the engine and met by the next operation
+                    if engine.commit().is_ok() {
+                        let _ = engine.remove_empty_groups();
+                    }
+                });
+            }
+        });
+        Committer { stop, thread }
+    }
+
+    fn stop(self) {
+        *self.stop.0.lock() = true;
+        self.stop.1.notify_all();
+        let _ = self.thread.join();
+    }
+}
