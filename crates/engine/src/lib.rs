@@ -11,6 +11,7 @@ pub mod dir;
 pub mod error;
 pub mod extent;
 pub mod file;
+mod first_trees;
 mod open;
 mod open_write;
 pub mod space;
