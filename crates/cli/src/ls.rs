@@ -2,7 +2,7 @@
 
 use crate::source::{self, SourceArgs};
 use crate::text;
-use crate::walk::{self, join};
+use crate::walk;
 use anyhow::Result;
 use buttery::{FileId, Filesystem, Kind};
 use std::ffi::OsString;
@@ -70,7 +70,7 @@ impl Listing<'_> {
             }
         };
         for entry in entries {
-            let full = join(path.strip_suffix(b"/").unwrap_or(path), &entry.name);
+            let full = [path.strip_suffix(b"/").unwrap_or(path), b"/", &entry.name].concat();
             match self.fs.follow(dir, entry.target) {
                 Ok(id) => {
                     self.line(id, &entry.name)?;
