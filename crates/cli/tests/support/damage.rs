@@ -1,0 +1,1 @@
+//! Images damaged on purpose.
