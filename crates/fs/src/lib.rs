@@ -80,8 +80,10 @@ impl Filesystem {
             Some(id) => TreeId(id),
             None => subvol::default_subvolume(&self.engine)?,
         };
-        self.engine.tree(id)?;
-        Ok(FileId::top_of(id))
+        let tree = self.engine.tree(id)?;
+        // one that was deleted, and is yet to be cleaned up, is gone for all but the cleaner
+        let alive = tree.item().refs.get() > 0;
+        if alive { Ok(FileId::top_of(id)) } else { Err(Error::NotFound) }
     }
 
     /// The root directory.
@@ -94,9 +96,11 @@ impl Filesystem {
         &self.engine
     }
 
-    /// Every subvolume, by id.
+    /// Every subvolume, by id; not those that were deleted and are yet to be cleaned up.
     pub fn subvolumes(&self) -> Result<Vec<Subvolume>> {
-        subvol::list(&self.engine)
+        let mut list = subvol::list(&self.engine)?;
+        list.retain(|subvolume| subvolume.item.refs.get() > 0);
+        Ok(list)
     }
 }
 
