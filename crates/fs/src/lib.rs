@@ -27,7 +27,7 @@ pub use options::{Options, OptionsError, parse_size};
 pub use stat::{Kind, Stat, Time};
 
 use buttery_device::{Access, Device, FileDevice, Window};
-use buttery_disk::objectid;
+use buttery_disk::{Key, item, objectid};
 use buttery_engine::{OpenOptions, subvol};
 use std::path::Path;
 use std::sync::Arc;
@@ -83,7 +83,17 @@ impl Filesystem {
         let tree = self.engine.tree(id)?;
         // one that was deleted, and is yet to be cleaned up, is gone for all but the cleaner
         let alive = tree.item().refs.get() > 0;
-        if alive { Ok(FileId::top_of(id)) } else { Err(Error::NotFound) }
+        if !alive {
+            return Err(Error::NotFound);
+        }
+        let top = FileId::top_of(id);
+        match self.stat(top) {
+            Err(Error::NotFound) => {
+                let key = Key::new(top.ino, item::INODE_ITEM, 0);
+                Err(Error::corrupt(id, key, "the subvolume's top directory is not there"))
+            }
+            _ => Ok(top), // another error is that of whoever reads it
+        }
     }
 
     /// The root directory.
