@@ -37,8 +37,24 @@ pub fn walk(fs: &Filesystem) -> Result<Vec<Fact>, String> {
     Ok(facts)
 }
 
-/// Every path below the root with the file it leads to, sorted. A directory is entered once.
+/// Every path below the root with the file it leads to, sorted. A directory is entered once. That a look-up of the
+/// name leads to the same file as the listing's entry is asserted.
 pub fn paths(fs: &Filesystem) -> Result<Vec<(Vec<u8>, FileId)>, String> {
+    paths_with(fs, &|dir, entry| {
+        let (listed, looked_up) = (fs.follow(dir, entry.target)?, fs.lookup(dir, &entry.name)?);
+        assert_eq!(listed, looked_up, "the listing and a look-up of {:?} agree", entry.name);
+        Ok(listed)
+    })
+}
+
+/// The same for an image where they may differ: what the look-up finds, as a mount does.
+pub fn paths_by_name(fs: &Filesystem) -> Result<Vec<(Vec<u8>, FileId)>, String> {
+    paths_with(fs, &|dir, entry| fs.lookup(dir, &entry.name))
+}
+
+type Follow<'a> = &'a dyn Fn(FileId, &buttery::DirEntry) -> buttery::Result<FileId>;
+
+fn paths_with(fs: &Filesystem, follow: Follow<'_>) -> Result<Vec<(Vec<u8>, FileId)>, String> {
     let mut found = Vec::new();
     let mut entered = HashSet::new();
     let mut todo = vec![(Vec::new(), fs.root())];
@@ -47,10 +63,10 @@ pub fn paths(fs: &Filesystem) -> Result<Vec<(Vec<u8>, FileId)>, String> {
         let stub = id.ino == Fact::STUB_INO;
         if fs.stat(id).map_err(named)?.kind() == buttery::Kind::Directory && (stub || entered.insert(id)) {
             for entry in fs.entries(id).map_err(named)? {
-                let target = fs.follow(id, entry.target).map_err(named)?;
-                let looked_up = fs.lookup(id, &entry.name).map_err(named)?;
-                assert_eq!(target, looked_up, "the listing and a look-up of {:?} agree", entry.name);
-                todo.push((child(&path, &entry.name), target));
+                let below = child(&path, &entry.name);
+                let target =
+                    follow(id, &entry).map_err(|e| format!("/{}: {e}", String::from_utf8_lossy(&below)))?;
+                todo.push((below, target));
             }
         }
         found.push((path, id));
