@@ -156,7 +156,7 @@ fn kernel_view(file: &Path, table: &mut Table) -> Option<View> {
 
 fn our_view(files: &[PathBuf]) -> Result<View, String> {
     let fs = facts::open(files, "")?;
-    facts::paths(&fs)?.into_iter().map(|(path, id)| Ok(view(&facts::stat(&fs, id, path)?))).collect()
+    facts::paths_by_name(&fs)?.into_iter().map(|(path, id)| Ok(view(&facts::stat(&fs, id, path)?))).collect()
 }
 
 fn differences(theirs: &View, ours: &View) -> String {
