@@ -4,7 +4,8 @@ use crate::source::{self, SourceArgs};
 use crate::walk::{self, Failure, Visit};
 use anyhow::{Context, Result, bail};
 use buttery::{Error, FileId, Filesystem, Kind, Stat, Time};
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timestamps, Uid};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timestamps, Uid};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -78,44 +79,40 @@ impl Copy<'_> {
     fn tree(&mut self, id: FileId, from: &[u8], target: &Path, keep_going: bool) -> Result<usize> {
         let mut failures = 0;
         // what the walk's callback could not write on our side, kept apart from what could not be read
-        let mut local: Option<anyhow::Error> = None;
-        let this = std::cell::RefCell::new(&mut *self);
-        let fs = this.borrow().fs;
+        let local: RefCell<Option<anyhow::Error>> = RefCell::new(None);
+        let fs = self.fs;
         let result = walk::walk(
             fs,
             id,
             &mut |visit| {
-                if local.is_some() {
-                    return Err(Error::Aborted);
-                }
-                match this.borrow_mut().one(visit, target) {
-                    Ok(()) => Ok(()),
-                    Err(CopyError::Image(error)) => Err(error),
-                    Err(CopyError::Local(error)) => {
-                        local = Some(error);
-                        Err(Error::Aborted)
+                self.one(visit, target).map_err(|error| match error {
+                    CopyError::Image(error) => error,
+                    CopyError::Local(error) => {
+                        *local.borrow_mut() = Some(error);
+                        Error::Aborted
                     }
-                }
+                })
             },
             &mut |Failure { path, error }| {
-                let full = [from, b"/", &path].concat();
-                let full = String::from_utf8_lossy(full.strip_suffix(b"/").unwrap_or(&full)).into_owned();
-                if keep_going && !matches!(error, Error::Aborted) {
-                    eprintln!("buttery: {full}: {error}");
-                    failures += 1;
-                    return Ok(());
+                let full = String::from_utf8_lossy(&full_path(from, &path)).into_owned();
+                let error = local.take().unwrap_or_else(|| error.into());
+                if !keep_going || ends_everything(&error) {
+                    return Err(error.context(full));
                 }
-                Err((full, error))
+                eprintln!("buttery: {full}: {error:#}");
+                failures += 1;
+                Ok(())
             },
         );
-        if let Some(error) = local {
-            return Err(error);
-        }
-        if let Err((path, error)) = result {
-            return Err(error).context(path);
-        }
+        result?;
         for (path, stat, xattrs) in std::mem::take(&mut self.directories).iter().rev() {
-            self.attributes(path, stat, xattrs).map_err(|e| at(path, e))?;
+            if let Err(error) = self.attributes(path, stat, xattrs).map_err(|e| at(path, e)) {
+                if !keep_going || ends_everything(&error) {
+                    return Err(error);
+                }
+                eprintln!("buttery: {error:#}");
+                failures += 1;
+            }
         }
         Ok(failures)
     }
@@ -126,7 +123,6 @@ impl Copy<'_> {
             b"" => top.to_owned(),
             path => top.join(OsStr::from_bytes(path)),
         };
-        check_names(&visit.path)?;
         if self.archive && stat.nlink > 1 && stat.kind() != Kind::Directory {
             if let Some(first) = self.links.get(&stat.id) {
                 let _ = std::fs::remove_file(&target);
@@ -138,13 +134,18 @@ impl Copy<'_> {
         match stat.kind() {
             Kind::Directory => {
                 match std::fs::create_dir(&target) {
-                    Err(e) if e.kind() == io::ErrorKind::AlreadyExists && target.is_dir() => {}
+                    Err(e) if e.kind() == io::ErrorKind::AlreadyExists && is_dir(&target, top) => {}
                     other => other.map_err(|e| at(&target, e))?,
                 }
                 self.directories.push((target, *stat, xattrs));
                 return Ok(());
             }
-            Kind::File => self.file(stat, &target)?,
+            Kind::File => {
+                if target != top {
+                    make_way(&target).map_err(|e| at(&target, e))?;
+                }
+                self.file(stat, &target, target == top)?;
+            }
             Kind::Symlink => {
                 let link = self.fs.read_link(stat.id)?;
                 let _ = std::fs::remove_file(&target);
@@ -157,9 +158,11 @@ impl Copy<'_> {
     }
 
     /// Copies contents; what is a hole in the image stays one.
-    fn file(&self, stat: &Stat, target: &Path) -> Result<(), CopyError> {
+    fn file(&self, stat: &Stat, target: &Path, through_links: bool) -> Result<(), CopyError> {
         let local = |e: io::Error| at(target, e);
+        let flags = if through_links { OFlags::empty() } else { OFlags::NOFOLLOW };
         let out = OpenOptions::new()
+            .custom_flags(flags.bits() as i32)
             .write(true)
             .create(true)
             .truncate(true)
@@ -232,13 +235,34 @@ impl Copy<'_> {
     }
 }
 
-/// A hostile image must not lead out of the destination.
-fn check_names(path: &[u8]) -> Result<(), CopyError> {
-    let bad = |n: &[u8]| n == b".." || n == b"." || n.contains(&0);
-    match path.split(|&b| b == b'/').any(bad) {
-        true => Err(Error::Corrupt("a name of the image is not one that a file can have".into()).into()),
-        false => Ok(()),
+/// Where a file is in the image.
+fn full_path(from: &[u8], path: &[u8]) -> Vec<u8> {
+    match path {
+        b"" => from.to_vec(),
+        path => [from.strip_suffix(b"/").unwrap_or(from), b"/", path].concat(),
     }
+}
+
+/// Whether nothing more can be written, whatever is skipped.
+fn ends_everything(error: &anyhow::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|e| matches!(e.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem))
+}
+
+/// Makes way for a file below the destination. What the image holds is never written through a symbolic link there:
+/// a hostile one can have a link and a file of the same name.
+fn make_way(target: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(target) {
+        Ok(there) if !there.is_file() => std::fs::remove_file(target),
+        _ => Ok(()),
+    }
+}
+
+/// Whether there is a directory already. The user's own destination may be a symbolic link to one.
+fn is_dir(target: &Path, top: &Path) -> bool {
+    if target == top { target.is_dir() } else { target.symlink_metadata().is_ok_and(|m| m.is_dir()) }
 }
 
 fn make_special(kind: Kind, stat: &Stat, target: &Path) -> io::Result<()> {

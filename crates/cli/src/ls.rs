@@ -2,8 +2,8 @@
 
 use crate::source::{self, SourceArgs};
 use crate::text;
-use crate::walk::{self, join};
-use anyhow::Result;
+use crate::walk;
+use anyhow::{Context, Result};
 use buttery::{FileId, Filesystem, Kind};
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
@@ -40,7 +40,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Listing { fs: &fs, long: args.long, out: BufWriter::new(std::io::stdout()), failed: false };
     for path in &paths {
         let id = source::resolve(&fs, path, !args.long || path.ends_with(b"/"))?;
-        let is_dir = fs.stat(id)?.kind() == Kind::Directory;
+        let stat = fs.stat(id).with_context(|| String::from_utf8_lossy(path).into_owned())?;
+        let is_dir = stat.kind() == Kind::Directory;
         if !is_dir || args.itself {
             list.line(id, path)?;
         } else if args.recursive {
@@ -70,7 +71,7 @@ impl Listing<'_> {
             }
         };
         for entry in entries {
-            let full = join(path.strip_suffix(b"/").unwrap_or(path), &entry.name);
+            let full = [path.strip_suffix(b"/").unwrap_or(path), b"/", &entry.name].concat();
             match self.fs.follow(dir, entry.target) {
                 Ok(id) => {
                     self.line(id, &entry.name)?;

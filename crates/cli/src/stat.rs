@@ -2,7 +2,7 @@
 
 use crate::source::{self, SourceArgs};
 use crate::text;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use buttery::{Kind, Stat};
 use std::ffi::OsString;
 use std::io::Write;
@@ -25,7 +25,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     for path in &paths {
         let id = source::resolve(&fs, path, args.dereference)?;
-        let stat = fs.stat(id)?;
+        let stat = fs.stat(id).with_context(|| String::from_utf8_lossy(path).into_owned())?;
         out.write_all(b"  File: ")?;
         out.write_all(path)?;
         if stat.kind() == Kind::Symlink {

@@ -65,7 +65,7 @@ pub fn walk<E>(
             Ok(entries) => {
                 for entry in entries.into_iter().rev() {
                     let below = join(&found.path, &entry.name);
-                    match fs.follow(id, entry.target) {
+                    match is_name(&entry.name).and_then(|()| fs.follow(id, entry.target)) {
                         Ok(next) => stack.push((below, next)),
                         Err(error) => failed(Failure { path: below, error })?,
                     }
@@ -74,4 +74,12 @@ pub fn walk<E>(
         }
     }
     Ok(())
+}
+
+/// A hostile image must not lead out of the place that it is copied to.
+fn is_name(name: &[u8]) -> Result<(), Error> {
+    match name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0) {
+        true => Err(Error::Corrupt("this is not a name that a file can have".into())),
+        false => Ok(()),
+    }
 }

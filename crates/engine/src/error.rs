@@ -107,11 +107,5 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::Io(error) => Some(&**error),
-            _ => None,
-        }
-    }
-}
+// No source: the text of an I/O error is that of what caused it, and would be said twice.
+impl std::error::Error for Error {}

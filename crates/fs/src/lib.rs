@@ -38,7 +38,7 @@ pub use statfs::StatFs;
 pub use write::{SetAttr, XattrMode};
 
 use buttery_device::{Access, Device, FileDevice, Window};
-use buttery_disk::objectid;
+use buttery_disk::{Key, item, objectid};
 use buttery_engine::{OpenOptions, subvol};
 use std::path::Path;
 use std::sync::Arc;
@@ -93,8 +93,20 @@ impl Filesystem {
             Some(id) => TreeId(id),
             None => subvol::default_subvolume(&self.engine)?,
         };
-        self.engine.tree(id)?;
-        Ok(FileId::top_of(id))
+        let tree = self.engine.tree(id)?;
+        // one that was deleted, and is yet to be cleaned up, is gone for all but the cleaner
+        let alive = tree.item().refs.get() > 0;
+        if !alive {
+            return Err(Error::NotFound);
+        }
+        let top = FileId::top_of(id);
+        match self.stat(top) {
+            Err(Error::NotFound) => {
+                let key = Key::new(top.ino, item::INODE_ITEM, 0);
+                Err(Error::corrupt(id, key, "the subvolume's top directory is not there"))
+            }
+            _ => Ok(top), // another error is that of whoever reads it
+        }
     }
 
     /// The root directory.
@@ -107,9 +119,11 @@ impl Filesystem {
         &self.engine
     }
 
-    /// Every subvolume, by id.
+    /// Every subvolume, by id; not those that were deleted and are yet to be cleaned up.
     pub fn subvolumes(&self) -> Result<Vec<Subvolume>> {
-        subvol::list(&self.engine)
+        let mut list = subvol::list(&self.engine)?;
+        list.retain(|subvolume| subvolume.item.refs.get() > 0);
+        Ok(list)
     }
 }
 

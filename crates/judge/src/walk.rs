@@ -22,8 +22,7 @@ pub fn walk(root: &Path) -> io::Result<Vec<Fact>> {
         let fact =
             fact(&full, path).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", full.display())))?;
         if fact.kind == Kind::Dir {
-            for entry in std::fs::read_dir(&full)? {
-                let name = entry?.file_name().into_vec();
+            for name in names(&full)? {
                 todo.push(child(&fact.path, &name));
             }
         }
@@ -35,20 +34,31 @@ pub fn walk(root: &Path) -> io::Result<Vec<Fact>> {
 
 /// The fact about one path of a mounted file system; `path` is what the fact will be called.
 pub fn fact(full: &Path, path: Vec<u8>) -> io::Result<Fact> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW;
-    let stat = rustix::fs::statx(CWD, full, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME)?;
-    let mut fact = stat_fact(&stat, path);
+    let mut fact = stat(full, path)?;
     fact.xattrs = xattrs(full)?;
     match fact.kind {
         Kind::File => fact.content = Some(content(full, fact.size)?),
         Kind::Symlink => fact.target = Some(std::fs::read_link(full)?.into_os_string().into_vec()),
         _ => {}
     }
+    Ok(fact)
+}
+
+/// The part of the fact that `stat` tells: no xattrs, contents nor target.
+pub fn stat(full: &Path, path: Vec<u8>) -> io::Result<Fact> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    let stat = rustix::fs::statx(CWD, full, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME)?;
+    let mut fact = stat_fact(&stat, path);
     if fact.stub() {
         (fact.mtime, fact.ctime) = (Time::default(), Time::default());
         fact.btime = fact.btime.map(|_| Time::default());
     }
     Ok(fact)
+}
+
+/// The names in a directory.
+pub fn names(full: &Path) -> io::Result<Vec<Vec<u8>>> {
+    std::fs::read_dir(full)?.map(|entry| Ok(entry?.file_name().into_vec())).collect()
 }
 
 fn stat_fact(stat: &Statx, path: Vec<u8>) -> Fact {
@@ -127,6 +137,7 @@ pub fn join(root: &Path, path: &[u8]) -> PathBuf {
     if path.is_empty() { root.to_path_buf() } else { root.join(OsStr::from_bytes(path)) }
 }
 
-fn child(dir: &[u8], name: &[u8]) -> Vec<u8> {
+/// `dir/name`, or `name` in the root.
+pub fn child(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
 }
