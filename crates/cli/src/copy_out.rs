@@ -1,8 +1,9 @@
 //! `buttery cp`: files out of an image.
 
+use crate::copy_in;
 use crate::source::{self, SourceArgs};
 use crate::walk::{self, Failure, Visit};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use buttery::{Error, FileId, Filesystem, Kind, Stat, Time};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timestamps, Uid};
 use std::cell::RefCell;
@@ -45,7 +46,12 @@ struct Copy<'a> {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let Some((destination, sources)) = args.paths.split_last() else { bail!("nothing to copy") };
     if source::is_in_image(destination) {
-        bail!("{}: copying into an image is not supported yet", destination.display());
+        if let Some(both) = sources.iter().find(|s| source::is_in_image(s)) {
+            bail!("{}: copying from one image into another is not supported yet", both.display());
+        }
+        let failed =
+            copy_in::run(&args.source, sources, destination, args.archive, args.recursive, args.keep_going)?;
+        return Ok(finish(failed));
     }
     let destination = Path::new(destination);
     let (fs, paths) = source::open_all(&args.source, sources)?;
@@ -68,11 +74,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Copy { fs: &fs, archive: args.archive, links: HashMap::new(), directories: Vec::new() };
         failures += copy.tree(id, path, &target, args.keep_going)?;
     }
+    Ok(finish(failures))
+}
+
+fn finish(failures: usize) -> ExitCode {
     if failures > 0 {
         eprintln!("buttery: {failures} could not be copied");
-        return Ok(ExitCode::FAILURE);
+        return ExitCode::FAILURE;
     }
-    Ok(ExitCode::SUCCESS)
+    ExitCode::SUCCESS
 }
 
 impl Copy<'_> {

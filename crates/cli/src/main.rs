@@ -2,11 +2,15 @@
 #![forbid(unsafe_code)]
 
 mod cat;
+mod copy_in;
 mod copy_out;
 mod ls;
+mod mkfs;
 mod source;
 mod stat;
+mod subvolume;
 mod text;
+mod untar;
 mod walk;
 
 use clap::{Parser, Subcommand};
@@ -28,8 +32,15 @@ enum Command {
     Cat(cat::Args),
     /// Show everything that is known of a file in an image
     Stat(stat::Args),
-    /// Copy files out of an image
+    /// Copy files out of an image, or into one
     Cp(copy_out::Args),
+    /// Make a new file system
+    Mkfs(mkfs::Args),
+    /// Unpack a tar archive from standard input into an image
+    Untar(untar::Args),
+    /// Make subvolumes, and choose the default one
+    #[command(subcommand)]
+    Subvolume(subvolume::Command),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +49,9 @@ fn main() -> ExitCode {
         Command::Cat(args) => cat::run(&args),
         Command::Stat(args) => stat::run(&args),
         Command::Cp(args) => copy_out::run(&args),
+        Command::Mkfs(args) => mkfs::run(&args),
+        Command::Untar(args) => untar::run(&args),
+        Command::Subvolume(command) => subvolume::run(&command),
     };
     match result {
         Ok(code) => code,

@@ -48,6 +48,15 @@ impl SourceArgs {
         }
         Ok(fs)
     }
+
+    /// Opens an image for writing. SOURCE_DATE_EPOCH, if set, is the time of everything that is written.
+    pub fn open_writable(&self, image: &Path) -> Result<Filesystem> {
+        if !self.devices.is_empty() {
+            bail!("writing to a file system of several devices is not supported yet");
+        }
+        let options = Options { read_only: false, clock: crate::mkfs::epoch()?, ..self.options()? };
+        Filesystem::open_writable(&[image], &options).with_context(|| image.display().to_string())
+    }
 }
 
 /// Splits IMAGE[:PATH]; the path begins with a slash and is `/` if it is not there. A file of that whole name is an
