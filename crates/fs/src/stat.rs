@@ -104,6 +104,12 @@ impl Stat {
         Stat::new(id, &item)
     }
 
+    /// Attributes of nothing: zeros.
+    pub fn nothing() -> Stat {
+        let id = FileId { tree: buttery_disk::TreeId(0), ino: 0 };
+        Stat::new(id, &InodeItem::default())
+    }
+
     /// The type.
     pub fn kind(&self) -> Kind {
         Kind::of_mode(self.mode)
