@@ -4,6 +4,7 @@
 mod cat;
 mod copy_in;
 mod copy_out;
+mod inspect;
 mod ls;
 mod mkfs;
 mod source;
@@ -41,6 +42,9 @@ enum Command {
     /// Make subvolumes, and choose the default one
     #[command(subcommand)]
     Subvolume(subvolume::Command),
+    /// Print what stands on disk
+    #[command(subcommand)]
+    Inspect(inspect::Command),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
         Command::Mkfs(args) => mkfs::run(&args),
         Command::Untar(args) => untar::run(&args),
         Command::Subvolume(command) => subvolume::run(&command),
+        Command::Inspect(command) => inspect::run(&command),
     };
     match result {
         Ok(code) => code,

@@ -10,7 +10,7 @@ use zerocopy::FromBytes;
 
 pub(super) fn check_extent(key: Key, data: &[u8], prev: Option<Key>, ctx: &Context) -> Result<(), Violation> {
     let sector = ctx.sectorsize as u64;
-    ensure!(key.objectid % sector == 0, "an extent's address must be aligned");
+    ensure!(key.objectid.is_multiple_of(sector), "an extent's address must be aligned");
     let Ok((extent, _)) = ExtentItem::ref_from_prefix(data) else {
         return Err(Violation::new(format!("an extent item has at least 24 bytes, found {}", data.len())));
     };
@@ -53,7 +53,7 @@ fn check_extent_kind(key: Key, kind: u64, ctx: &Context) -> Result<u64, Violatio
         ensure!(key.offset == ctx.nodesize as u64, "a tree block is nodesize long, found {}", key.offset);
     } else {
         ensure!(
-            key.offset != 0 && key.offset % ctx.sectorsize as u64 == 0,
+            key.offset != 0 && key.offset.is_multiple_of(ctx.sectorsize as u64),
             "a data extent's length must be aligned, found {}",
             key.offset
         );
@@ -94,7 +94,7 @@ fn check_inline_refs(data: &[u8], start: usize, kind: u64, ctx: &Context) -> Res
 
 pub(super) fn check_keyed_ref(key: Key, data: &[u8], ctx: &Context) -> Result<(), Violation> {
     let sector = ctx.sectorsize as u64;
-    ensure!(key.objectid % sector == 0, "an extent's address must be aligned");
+    ensure!(key.objectid.is_multiple_of(sector), "an extent's address must be aligned");
     match key.kind {
         item::TREE_BLOCK_REF | item::SHARED_BLOCK_REF => {
             ensure!(data.is_empty(), "a {} has no data, found {} bytes", item::name(key.kind), data.len());
@@ -104,7 +104,7 @@ pub(super) fn check_keyed_ref(key: Key, data: &[u8], ctx: &Context) -> Result<()
         }
         _ => {
             ensure!(
-                !data.is_empty() && data.len() % size_of::<ExtentDataRef>() == 0,
+                !data.is_empty() && data.len().is_multiple_of(size_of::<ExtentDataRef>()),
                 "{} bytes are not whole EXTENT_DATA_REFs",
                 data.len()
             );

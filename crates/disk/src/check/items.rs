@@ -184,7 +184,7 @@ fn check_file_extent(
     ctx: &Context,
 ) -> Result<(), Violation> {
     let sector = ctx.sectorsize as u64;
-    ensure!(key.offset % sector == 0, "the file offset must be aligned to the sector size");
+    ensure!(key.offset.is_multiple_of(sector), "the file offset must be aligned to the sector size");
     ensure!(
         data.len() >= FILE_EXTENT_INLINE_START,
         "a file extent has at least 21 bytes, found {}",
@@ -241,8 +241,12 @@ fn check_csum(
         "a checksum item has objectid -10, found {}",
         key.objectid
     );
-    ensure!(key.offset % ctx.sectorsize as u64 == 0, "a checksum item's address must be aligned");
-    ensure!(data.len() % ctx.csum_size as usize == 0, "{} bytes are not whole checksums", data.len());
+    ensure!(key.offset.is_multiple_of(ctx.sectorsize as u64), "a checksum item's address must be aligned");
+    ensure!(
+        data.len().is_multiple_of(ctx.csum_size as usize),
+        "{} bytes are not whole checksums",
+        data.len()
+    );
     if let Some(prev) = prev
         && prev.kind == item::EXTENT_CSUM
     {
@@ -305,7 +309,7 @@ fn check_dev_extent(
 ) -> Result<(), Violation> {
     let extent = sized::<DevExtent>(data)?;
     let sector = ctx.sectorsize as u64;
-    ensure!(key.offset % sector == 0, "a device extent's address must be aligned");
+    ensure!(key.offset.is_multiple_of(sector), "a device extent's address must be aligned");
     ensure!(
         extent.length.get() != 0 && extent.length.get() % sector == 0,
         "a device extent's length must be aligned"

@@ -103,7 +103,7 @@ pub fn check_chunk(key: Key, data: &[u8], ctx: &Context) -> Result<(), Violation
     );
     ensure!(key.objectid == objectid::FIRST_CHUNK_TREE, "a chunk has objectid 256, found {}", key.objectid);
     let sector = ctx.sectorsize as u64;
-    ensure!(key.offset % sector == 0, "a chunk's address {} must be aligned", key.offset);
+    ensure!(key.offset.is_multiple_of(sector), "a chunk's address {} must be aligned", key.offset);
     ensure!(chunk.sector_size.get() == ctx.sectorsize, "a chunk has sector size {}", chunk.sector_size.get());
     ensure!(length != 0 && length % sector == 0, "a chunk's length {length} must be aligned");
     ensure!(key.offset.checked_add(length).is_some(), "a chunk ends beyond the largest address");
@@ -132,7 +132,7 @@ fn check_stripe_count(kind: u64, n: u16, sub: u16) -> Result<(), Violation> {
         bg::DUP | bg::RAID1 => n == 2,
         bg::RAID1C3 => n == 3,
         bg::RAID1C4 => n == 4,
-        bg::RAID10 => sub == 2 && n >= 2 && n % 2 == 0,
+        bg::RAID10 => sub == 2 && n >= 2 && n.is_multiple_of(2),
         bg::RAID5 => n >= 2,
         bg::RAID6 => n >= 3,
         _ => true,
