@@ -7,10 +7,12 @@ mod copy_out;
 mod inspect;
 mod ls;
 mod mkfs;
+mod mount;
 mod source;
 mod stat;
 mod subvolume;
 mod text;
+mod umount;
 mod untar;
 mod walk;
 
@@ -39,6 +41,12 @@ enum Command {
     Mkfs(mkfs::Args),
     /// Unpack a tar archive from standard input into an image
     Untar(untar::Args),
+    /// Mount a file system on a directory
+    Mount(mount::Args),
+    /// Unmount, and return when the image is released
+    Umount(umount::Args),
+    /// Commit what a mount has changed
+    Sync(umount::Args),
     /// Make subvolumes, and choose the default one
     #[command(subcommand)]
     Subvolume(subvolume::Command),
@@ -48,13 +56,20 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = match mount::is_mount8(std::env::args_os().next().as_deref()) {
+        true => Cli::parse_from(mount::from_mount8(std::env::args_os())),
+        false => Cli::parse(),
+    };
+    let result = match cli.command {
         Command::Ls(args) => ls::run(&args),
         Command::Cat(args) => cat::run(&args),
         Command::Stat(args) => stat::run(&args),
         Command::Cp(args) => copy_out::run(&args),
         Command::Mkfs(args) => mkfs::run(&args),
         Command::Untar(args) => untar::run(&args),
+        Command::Mount(args) => mount::run(&args),
+        Command::Umount(args) => umount::run(&args),
+        Command::Sync(args) => umount::sync(&args),
         Command::Subvolume(command) => subvolume::run(&command),
         Command::Inspect(command) => inspect::run(&command),
     };

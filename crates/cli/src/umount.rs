@@ -1,0 +1,68 @@
+//! `buttery umount` and `buttery sync`: what a plain umount does not give: the commit's status, and a return only when
+//! the image is released.
+
+use anyhow::{Context, Result, bail};
+use buttery_fuse::{CONTROL_PID, CONTROL_SYNC};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The directory on which it is mounted
+    dir: PathBuf,
+}
+
+/// Commits.
+pub fn sync(args: &Args) -> Result<ExitCode> {
+    server(&args.dir)?;
+    commit(&args.dir)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Commits, unmounts, and waits for the server's end.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let dir = args.dir.canonicalize().with_context(|| args.dir.display().to_string())?;
+    let pid = server(&dir)?;
+    let server = pidfd_open(pid, PidfdFlags::empty()).context("the server's process")?;
+    let committed = commit(&dir);
+    unmount(&dir)?;
+    loop {
+        let mut fds = [PollFd::new(&server, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Ok(_) => break,
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error).context("waiting for the server"),
+        }
+    }
+    committed?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The process that serves a mount.
+fn server(dir: &Path) -> Result<Pid> {
+    let context = || format!("{}: is no mount of buttery", dir.display());
+    let Some(text) = xattr::get(dir, CONTROL_PID).with_context(context)? else { bail!(context()) };
+    let number: i32 = String::from_utf8_lossy(&text).parse().with_context(context)?;
+    Pid::from_raw(number).with_context(context)
+}
+
+fn commit(dir: &Path) -> Result<()> {
+    xattr::get(dir, CONTROL_SYNC).with_context(|| format!("{}: the commit failed", dir.display()))?;
+    Ok(())
+}
+
+fn unmount(dir: &Path) -> Result<()> {
+    let context = || format!("unmounting {}", dir.display());
+    match rustix::mount::unmount(dir, rustix::mount::UnmountFlags::empty()) {
+        Ok(()) => return Ok(()),
+        Err(rustix::io::Errno::PERM) => {}
+        Err(error) => return Err(error).with_context(context),
+    }
+    let output = Command::new("fusermount3").arg("-u").arg("--").arg(dir).output().context("fusermount3")?;
+    if !output.status.success() {
+        bail!("{}: {}", context(), String::from_utf8_lossy(&output.stderr).trim_end());
+    }
+    Ok(())
+}
