@@ -130,19 +130,27 @@ pub fn break_super(file: &Path, copy: usize) {
 
 /// Turns every bit of a device's data and metadata, and leaves its superblocks.
 pub fn spoil(file: &Path) {
-    let mut at = 1 << 20;
-    while let Ok(data) = rustix::fs::seek(open(file), SeekFrom::Data(at)) {
-        let hole = rustix::fs::seek(open(file), SeekFrom::Hole(data)).expect("an end");
-        let mut from = data.max(at);
+    spoil_range(file, 1 << 20, file.metadata().expect("an image").len());
+}
+
+/// Turns every bit of what is written in a range, save superblocks.
+pub fn spoil_range(file: &Path, start: u64, end: u64) {
+    let device = open(file);
+    let mut at = start;
+    while let Ok(data) = rustix::fs::seek(&device, SeekFrom::Data(at)) {
+        let hole = rustix::fs::seek(&device, SeekFrom::Hole(data)).expect("an end").min(end);
+        let mut from = data;
         while from < hole {
-            let len = (hole - from).min(64 << 10);
-            let super_near = SUPERS.iter().any(|s| from < s + 4096 && *s < from + len);
-            if !super_near {
+            let len = (hole - from).min(4096);
+            if !SUPERS.iter().any(|s| from < s + 4096 && *s < from + len) {
                 flip(file, from, len as usize);
             }
             from += len;
         }
-        at = hole.max(at + 1);
+        at = hole;
+        if data >= end || at >= end {
+            break;
+        }
     }
 }
 
