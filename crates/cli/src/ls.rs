@@ -90,7 +90,7 @@ impl Listing<'_> {
         let mut stack = vec![(dir, path.to_vec())];
         let mut first = true;
         while let Some((dir, path)) = stack.pop() {
-            if !met.insert(dir) {
+            if !dir.is_empty_dir() && !met.insert(dir) {
                 self.fail(&path, &"this directory is linked twice");
                 continue;
             }

@@ -55,7 +55,7 @@ pub fn walk<E>(
         if stat.kind() != Kind::Directory {
             continue;
         }
-        if !met.insert(id) {
+        if !id.is_empty_dir() && !met.insert(id) {
             let error = Error::Corrupt(format!("directory {} is linked twice", id.ino).into());
             failed(Failure { path: found.path, error })?;
             continue;

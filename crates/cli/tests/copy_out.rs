@@ -132,3 +132,41 @@ fn a_second_copy_replaces_the_first() {
     buttery(&["cp".as_ref(), file.as_os_str(), link.as_os_str()]).quiet();
     assert_eq!(std::fs::read(&real).expect("a copy").len(), 200_000);
 }
+
+#[test]
+fn a_directory_in_itself_is_entered_once() {
+    let image = golden::open("csum-crc32c").expect("a golden image");
+    forge(&image, &[Forged { old: b"noise", name: b"self", target: b"", kind: file_type::DIR }], b"sub/text");
+    let said = buttery(&["ls".as_ref(), "-R".as_ref(), image.files[0].as_os_str()]);
+    said.fails(&["buttery: /small/self: ", "linked twice"]);
+    let out = image.dir.join("out");
+    let said = copy(&image, &out).stderr;
+    assert!(said.contains("/small/self: ") && said.contains("linked twice"), "{said}");
+    assert!(out.join("small/sub/text").exists());
+}
+
+#[test]
+fn a_link_to_itself_ends() {
+    let image = golden::open("csum-crc32c").expect("a golden image");
+    forge(&image, &[], b"symlink/");
+    let spec = inside(&image.files[0], "/small/symlink");
+    buttery(&["cat".as_ref(), spec.as_os_str()])
+        .fails(&["/small/symlink: too many levels of symbolic links"]);
+}
+
+#[test]
+fn a_snapshot_with_two_nested_subvolumes_has_two_stand_ins() {
+    // The snapshot `gone` of the commit before the last has two.
+    let image = golden::open("subvolumes").expect("a golden image");
+    let fs = facts::open(&image.files, "").expect("the image");
+    damage::root_of_roots(&fs).places.iter().for_each(|(file, at)| damage::flip(file, at + 500, 1));
+    drop(fs);
+    let (spec, out) = (inside(&image.files[0], "/subvolumes/gone"), image.dir.join("out"));
+    let rescue = "rescue=usebackuproot";
+    let words = ["-o".as_ref(), rescue.as_ref(), spec.as_os_str()];
+    let listed = buttery(&[&["ls".as_ref(), "-R".as_ref()], &words[..]].concat()).quiet().stdout;
+    let listed = String::from_utf8(listed).expect("text");
+    assert!(listed.contains("\n/subvolumes/gone/inner:\n\n/subvolumes/gone/within:\n"), "{listed}");
+    buttery(&[&["cp".as_ref(), "-r".as_ref()], &words[..], &[out.as_os_str()]].concat()).quiet();
+    assert!(out.join("inner").is_dir() && out.join("within").is_dir());
+}

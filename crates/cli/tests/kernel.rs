@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use buttery_judge::workload::{Data, Fill, Op, shapes};
 use buttery_judge::{Compare, Fact, ImageSpec, KernelImage, KernelMount, Loop, Need, TempDir};
 use buttery_judge::{compare, golden, image, kernel_image, need, walk};
-use support::facts;
 use support::program::{args, buttery, inside};
 use support::untouched::untouched;
+use support::{damage, facts};
 
 /// How many random operations each image has seen.
 const RANDOM_OPS: usize = 4000;
@@ -109,6 +109,33 @@ fn the_last_commit_is_what_the_kernel_sees_without_the_log() {
     drop(mount);
     let ours = facts::of_image(&image.files, "").expect("a walk");
     compare(&theirs, &ours, &Compare::default()).unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn backup_roots_give_what_they_give_the_kernel() {
+    let Some(()) = need(&[Need::KernelBtrfs]) else { return };
+    let mut alike = 0;
+    for name in
+        ["subvolumes", "csum-xxhash", "compressed", "nodesize-4k", "xattrs", "no-space-cache", "raid1"]
+    {
+        let image = golden::open(name).expect("a golden image");
+        let fs = facts::open(&image.files, "").expect("the image");
+        let root = damage::root_of_roots(&fs);
+        drop(fs);
+        root.places.iter().for_each(|(file, at)| damage::flip(file, at + 500, 1));
+        let options = "rescue=usebackuproot";
+        let ours = facts::of_image(&image.files, options);
+        match (image::kernel_facts_with(&image.files, &format!("ro,{options}")), ours) {
+            (Ok(theirs), Ok(ours)) => {
+                let (theirs, ours) = (stubs_of_root(&theirs), stubs_of_root(&ours));
+                compare(&theirs, &ours, &Compare::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
+                alike += 1;
+            }
+            (Err(_), _) => {} // less is needed to read files than to mount
+            (Ok(_), Err(error)) => panic!("{name}: {error}"),
+        }
+    }
+    assert!(alike >= 3, "{alike}");
 }
 
 #[test]

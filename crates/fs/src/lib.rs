@@ -55,6 +55,12 @@ impl FileId {
     pub fn top_of(tree: TreeId) -> FileId {
         FileId { tree, ino: objectid::FIRST_FREE }
     }
+
+    /// Whether this is the empty directory that stands for nested subvolumes in a snapshot of their parent. All of
+    /// them in one snapshot are the same file.
+    pub fn is_empty_dir(self) -> bool {
+        self.ino == objectid::EMPTY_SUBVOL_DIR
+    }
 }
 
 /// An open file system. All of its methods may be called from many threads at once.

@@ -118,5 +118,5 @@ impl Filesystem {
 }
 
 pub(crate) fn is_empty_dir(id: FileId) -> bool {
-    id.ino == objectid::EMPTY_SUBVOL_DIR
+    id.is_empty_dir()
 }

@@ -35,7 +35,10 @@ fn check_path(path: &Path, options: &[&str]) -> Result<(), String> {
     command.args(["check", "--readonly"]).args(options).arg(path);
     let out = command.output().map_err(|e| format!("btrfs check: {e}"))?;
     let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
-    let complains = said.lines().any(|line| line.contains("ERROR") || line.contains("WARNING"));
+    // It looks at every device there is; one that another test gives back meanwhile is no fault of this image.
+    let elsewhere = |line: &str| line.starts_with("ERROR: cannot scan ");
+    let complaint = |line: &str| (line.contains("ERROR") || line.contains("WARNING")) && !elsewhere(line);
+    let complains = said.lines().any(complaint);
     if out.status.success() && !complains {
         return Ok(());
     }

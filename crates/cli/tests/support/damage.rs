@@ -5,12 +5,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use buttery::{Filesystem, TreeId};
+use buttery::Filesystem;
 use buttery_codec::CsumType;
-use buttery_disk::check::Expect;
-use buttery_disk::root::RootItem;
-use buttery_disk::{Key, Node, item, objectid};
+use buttery_disk::{Key, Node, objectid};
 use rustix::fs::SeekFrom;
+
+use super::blocks::{self, Block};
 
 /// Where the superblock's copies are.
 pub const SUPERS: [u64; 2] = [64 << 10, 64 << 20];
@@ -27,46 +27,20 @@ pub struct TreeBlock {
 
 /// Every block of every tree.
 pub fn tree_blocks(fs: &Filesystem) -> Vec<TreeBlock> {
-    let engine = fs.engine();
-    let mut found = Vec::new();
-    let mut roots = vec![engine.chunk_tree().root(), engine.root_tree().root()];
-    let view = engine.root_tree().read(engine.store());
-    let mut cursor = view.seek(Key::MIN).expect("the root tree");
-    while let Some((key, data)) = cursor.item() {
-        if key.kind == item::ROOT_ITEM && RootItem::parse(data).is_some_and(|root| root.bytenr.get() != 0) {
-            roots.push(engine.tree(TreeId(key.objectid)).expect("a tree").root());
-        }
-        cursor.advance().expect("the root tree");
-    }
-    for root in roots {
-        let mut todo = vec![(root.bytenr, root.level, root.generation)];
-        while let Some((bytenr, level, generation)) = todo.pop() {
-            let expect =
-                Expect { bytenr, level: Some(level), generation: Some(generation), ..Expect::default() };
-            let bytes = engine.volume().read_block(&expect).expect("a sound block");
-            let node = Node::new(&bytes);
-            if level > 0 {
-                let children = (0..node.nritems()).map(|slot| node.ptr(slot));
-                todo.extend(children.map(|p| (p.blockptr.get(), level - 1, p.generation.get())));
-            }
-            let owner = node.header().owner.get();
-            found.push(TreeBlock { bytenr, owner, level, places: places(fs, bytenr) });
-        }
-    }
-    found.sort_by_key(|b| b.bytenr);
-    found.dedup_by_key(|b| b.bytenr);
-    found
+    let found = |b: Block| TreeBlock {
+        bytenr: b.bytenr,
+        owner: b.owner,
+        level: b.level,
+        places: places(fs, b.bytenr),
+    };
+    blocks::all(fs).into_iter().map(found).collect()
 }
 
 /// Where the copies of a logical address are.
 pub fn places(fs: &Filesystem, logical: u64) -> Vec<(PathBuf, u64)> {
-    let volume = fs.engine().volume();
-    let chunk = volume.chunks().find(logical).expect("a chunk");
-    let place = |mirror| {
-        let place = chunk.place(logical, mirror);
-        (PathBuf::from(volume.devices()[&place.devid].name()), place.physical)
-    };
-    (0..chunk.copies()).map(place).collect()
+    let devices = fs.engine().volume().devices();
+    let file = |(devid, at): (u64, u64)| (PathBuf::from(devices[&devid].name()), at);
+    blocks::places(fs, logical).into_iter().map(file).collect()
 }
 
 /// Edits a tree block in all its copies and makes the checksum right again.
@@ -130,19 +104,27 @@ pub fn break_super(file: &Path, copy: usize) {
 
 /// Turns every bit of a device's data and metadata, and leaves its superblocks.
 pub fn spoil(file: &Path) {
-    let mut at = 1 << 20;
-    while let Ok(data) = rustix::fs::seek(open(file), SeekFrom::Data(at)) {
-        let hole = rustix::fs::seek(open(file), SeekFrom::Hole(data)).expect("an end");
-        let mut from = data.max(at);
+    spoil_range(file, 1 << 20, file.metadata().expect("an image").len());
+}
+
+/// Turns every bit of what is written in a range, save superblocks.
+pub fn spoil_range(file: &Path, start: u64, end: u64) {
+    let device = open(file);
+    let mut at = start;
+    while let Ok(data) = rustix::fs::seek(&device, SeekFrom::Data(at)) {
+        let hole = rustix::fs::seek(&device, SeekFrom::Hole(data)).expect("an end").min(end);
+        let mut from = data;
         while from < hole {
-            let len = (hole - from).min(64 << 10);
-            let super_near = SUPERS.iter().any(|s| from < s + 4096 && *s < from + len);
-            if !super_near {
+            let len = (hole - from).min(4096);
+            if !SUPERS.iter().any(|s| from < s + 4096 && *s < from + len) {
                 flip(file, from, len as usize);
             }
             from += len;
         }
-        at = hole.max(at + 1);
+        at = hole;
+        if data >= end || at >= end {
+            break;
+        }
     }
 }
 

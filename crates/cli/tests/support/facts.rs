@@ -60,8 +60,8 @@ fn paths_with(fs: &Filesystem, follow: Follow<'_>) -> Result<Vec<(Vec<u8>, FileI
     let mut todo = vec![(Vec::new(), fs.root())];
     while let Some((path, id)) = todo.pop() {
         let named = |e: buttery::Error| format!("/{}: {e}", String::from_utf8_lossy(&path));
-        let stub = id.ino == Fact::STUB_INO;
-        if fs.stat(id).map_err(named)?.kind() == buttery::Kind::Directory && (stub || entered.insert(id)) {
+        let is_dir = fs.stat(id).map_err(named)?.kind() == buttery::Kind::Directory;
+        if is_dir && (id.is_empty_dir() || entered.insert(id)) {
             for entry in fs.entries(id).map_err(named)? {
                 let below = child(&path, &entry.name);
                 let target =

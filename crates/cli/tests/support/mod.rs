@@ -3,6 +3,9 @@
 //! Start at [`facts::walk`] (an image as the judge's facts) and [`program::Run`] (the program, watched).
 #![allow(dead_code)] // each test program uses a part
 
+/// Finding tree blocks, which the fuzzer does too.
+#[path = "../../../../fuzz/src/blocks.rs"]
+pub mod blocks;
 pub mod damage;
 pub mod facts;
 pub mod hostile;

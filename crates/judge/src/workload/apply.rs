@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -14,7 +14,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::{Data, Fallocate, Name, Node, Op};
-use crate::facts::Time;
+use crate::facts::{Fact, Time};
 use crate::guard;
 use crate::walk::join;
 
@@ -123,7 +123,13 @@ fn apply_subvolume(root: &Path, op: &Op) -> io::Result<()> {
             }
             command.arg("snapshot").args(read_only.then_some("-r")).arg(join(root, from)).arg(join(root, to))
         }
-        Op::DeleteSubvolume { path } => command.arg("delete").arg(join(root, path)),
+        Op::DeleteSubvolume { path } => {
+            // The stand-in for a nested subvolume in a snapshot is not one; the program would say so in words.
+            if join(root, path).symlink_metadata()?.ino() == Fact::STUB_INO {
+                return Err(Errno::INVAL.into());
+            }
+            command.arg("delete").arg(join(root, path))
+        }
         Op::SetDefaultSubvolume { path } => command.arg("set-default").arg(join(root, path)),
         other => unreachable!("{other:?} is not about a subvolume"),
     };
