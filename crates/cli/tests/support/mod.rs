@@ -4,7 +4,8 @@
 #![allow(dead_code)] // each test program uses a part
 
 pub mod damage;
-pub mod facts;
 pub mod hostile;
 pub mod program;
 pub mod untouched;
+
+pub use buttery_sim::facts;
