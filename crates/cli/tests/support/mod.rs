@@ -7,7 +7,8 @@
 #[path = "../../../../fuzz/src/blocks.rs"]
 pub mod blocks;
 pub mod damage;
-pub mod facts;
 pub mod hostile;
 pub mod program;
 pub mod untouched;
+
+pub use buttery_sim::facts;

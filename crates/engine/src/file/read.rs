@@ -7,7 +7,7 @@ use crate::tree::Tree;
 use crate::{Engine, Error, Result};
 use buttery_codec::decompress;
 use buttery_disk::extent::FileExtentItem;
-use buttery_disk::inode::flags;
+use buttery_disk::inode::{InodeItem, flags};
 
 /// The kernel never compresses more than this at once; an extent that claims more is damaged.
 const COMPRESSED_MAX: u64 = 128 << 10;
@@ -22,7 +22,20 @@ pub fn read(engine: &Engine, tree: &Tree, ino: u64, offset: u64, buf: &mut [u8])
         return Ok(0);
     }
     let len = (size - offset).min(buf.len() as u64) as usize;
-    let buf = &mut buf[..len];
+    read_extents(engine, tree, ino, &item, offset, &mut buf[..len])?;
+    Ok(len)
+}
+
+/// Fills `buf` with what the extents hold, wherever the file ends: behind its end there may be anything.
+pub(crate) fn read_extents(
+    engine: &Engine,
+    tree: &Tree,
+    ino: u64,
+    item: &InodeItem,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<()> {
+    let len = buf.len();
     let verify = if item.flags.get() & flags::NODATASUM != 0 { Verify::None } else { Verify::Csum };
     let mut found = Vec::new();
     {
@@ -45,7 +58,7 @@ pub fn read(engine: &Engine, tree: &Tree, ino: u64, offset: u64, buf: &mut [u8])
         done = to;
     }
     buf[done..].fill(0);
-    Ok(len)
+    Ok(())
 }
 
 /// Fills `buf` with what an extent holds from `within` bytes after its beginning on.

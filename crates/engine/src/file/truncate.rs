@@ -15,7 +15,8 @@ pub fn truncate(engine: &Engine, tree: &Tree, ino: u64, size: u64, now: Timespec
     if size > write::SIZE_MAX {
         return Err(Error::FileTooBig);
     }
-    let old = inode::read(engine, tree, ino)?.size.get();
+    let item = inode::read(engine, tree, ino)?;
+    let old = item.size.get();
     if old.max(size) <= write::INLINE_MAX && old != size && size > 0 {
         // small before and after: what is in the item follows
         if let Some(mut all) = inline_contents(engine, tree, ino, old)? {
@@ -34,6 +35,7 @@ pub fn truncate(engine: &Engine, tree: &Tree, ino: u64, size: u64, now: Timespec
         drop_from(engine, tree, ino, size, now)?;
     } else if size > old {
         write::outline(engine, tree, ino, now)?;
+        write::clear_behind_end(engine, tree, ino, &item, now)?;
     }
     engine.change(2, if size < old { Purpose::Free } else { Purpose::Change }, |trans| {
         inode::update(trans, tree, ino, |item| {

@@ -39,6 +39,9 @@ pub fn write(engine: &Engine, tree: &Tree, ino: u64, offset: u64, data: &[u8], n
     if offset >= sector {
         outline(engine, tree, ino, now)?;
     }
+    if offset >= size.next_multiple_of(sector) {
+        clear_behind_end(engine, tree, ino, &item, now)?;
+    }
     write_regular(engine, tree, ino, offset, data, &item, now)
 }
 
@@ -93,6 +96,30 @@ pub(crate) fn outline(engine: &Engine, tree: &Tree, ino: u64, now: Timespec) -> 
     let mut block = vec![0; sector];
     read::read(engine, tree, ino, 0, &mut block)?;
     put(engine, tree, ino, 0, &block, item.size.get(), &item, now)
+}
+
+/// Before a file grows: what its last sector holds behind the end must be zeros. The kernel leaves anything there.
+pub(crate) fn clear_behind_end(
+    engine: &Engine,
+    tree: &Tree,
+    ino: u64,
+    item: &InodeItem,
+    now: Timespec,
+) -> Result<()> {
+    let sector = engine.volume().context().sectorsize as u64;
+    let size = item.size.get();
+    let tail = size % sector;
+    if tail == 0 {
+        return Ok(());
+    }
+    let mut block = vec![0; sector as usize];
+    read::read_extents(engine, tree, ino, item, size - tail, &mut block)?;
+    let behind = &mut block[tail as usize..];
+    if behind.iter().all(|&b| b == 0) {
+        return Ok(());
+    }
+    behind.fill(0);
+    put(engine, tree, ino, size - tail, &block, size, item, now)
 }
 
 fn write_regular(

@@ -29,8 +29,13 @@ pub fn of_image(files: &[PathBuf], options: &str) -> Result<Vec<Fact>, String> {
 
 /// Every path below the root, sorted, the root itself included.
 pub fn walk(fs: &Filesystem) -> Result<Vec<Fact>, String> {
+    walk_from(fs, fs.root())
+}
+
+/// The same below another directory.
+pub fn walk_from(fs: &Filesystem, top: FileId) -> Result<Vec<Fact>, String> {
     let mut facts = Vec::new();
-    for (path, id) in paths(fs)? {
+    for (path, id) in paths_from(fs, top)? {
         let named = |e| format!("/{}: {e}", String::from_utf8_lossy(&path));
         facts.push(fact(fs, id, path.clone()).map_err(named)?);
     }
@@ -40,7 +45,12 @@ pub fn walk(fs: &Filesystem) -> Result<Vec<Fact>, String> {
 /// Every path below the root with the file it leads to, sorted. A directory is entered once. That a look-up of the
 /// name leads to the same file as the listing's entry is asserted.
 pub fn paths(fs: &Filesystem) -> Result<Vec<(Vec<u8>, FileId)>, String> {
-    paths_with(fs, &|dir, entry| {
+    paths_from(fs, fs.root())
+}
+
+/// The same below another directory.
+pub fn paths_from(fs: &Filesystem, top: FileId) -> Result<Vec<(Vec<u8>, FileId)>, String> {
+    paths_with(fs, top, &|dir, entry| {
         let (listed, looked_up) = (fs.follow(dir, entry.target)?, fs.lookup(dir, &entry.name)?);
         assert_eq!(listed, looked_up, "the listing and a look-up of {:?} agree", entry.name);
         Ok(listed)
@@ -49,15 +59,15 @@ pub fn paths(fs: &Filesystem) -> Result<Vec<(Vec<u8>, FileId)>, String> {
 
 /// The same for an image where they may differ: what the look-up finds, as a mount does.
 pub fn paths_by_name(fs: &Filesystem) -> Result<Vec<(Vec<u8>, FileId)>, String> {
-    paths_with(fs, &|dir, entry| fs.lookup(dir, &entry.name))
+    paths_with(fs, fs.root(), &|dir, entry| fs.lookup(dir, &entry.name))
 }
 
 type Follow<'a> = &'a dyn Fn(FileId, &buttery::DirEntry) -> buttery::Result<FileId>;
 
-fn paths_with(fs: &Filesystem, follow: Follow<'_>) -> Result<Vec<(Vec<u8>, FileId)>, String> {
+fn paths_with(fs: &Filesystem, top: FileId, follow: Follow<'_>) -> Result<Vec<(Vec<u8>, FileId)>, String> {
     let mut found = Vec::new();
     let mut entered = HashSet::new();
-    let mut todo = vec![(Vec::new(), fs.root())];
+    let mut todo = vec![(Vec::new(), top)];
     while let Some((path, id)) = todo.pop() {
         let named = |e: buttery::Error| format!("/{}: {e}", String::from_utf8_lossy(&path));
         let is_dir = fs.stat(id).map_err(named)?.kind() == buttery::Kind::Directory;

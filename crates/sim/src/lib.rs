@@ -1,0 +1,19 @@
+//! Test support: a file system so small that it can be believed, and random operations that the library must do as it
+//! does them.
+//!
+//! [`model`] is the small file system, [`op`] the operations and what picks them, [`sim`] runs them on both and
+//! compares; [`facts`] tells an image as the library sees it, [`image`] makes images in memory, [`crash`] is a device
+//! that remembers every write and flush. Every failure names its seed and step.
+#![forbid(unsafe_code)]
+
+pub mod content;
+pub mod crash;
+pub mod facts;
+pub mod image;
+pub mod model;
+pub mod op;
+pub mod sim;
+
+pub use model::{Fail, Ino, Model};
+pub use op::{Op, Weights};
+pub use sim::Sim;

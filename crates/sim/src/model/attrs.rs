@@ -1,0 +1,125 @@
+//! Data and attributes in the model.
+
+use super::{Fail, Ino, Model};
+use buttery::{SetAttr, XattrMode};
+use buttery_disk::dir::name_hash;
+use buttery_disk::inode::flags;
+use buttery_judge::{Kind, Time};
+
+type Done<T = ()> = Result<T, Fail>;
+
+/// The largest file.
+const SIZE_MAX: u64 = i64::MAX as u64 & !4095;
+/// Bytes of an attribute besides its name and value.
+const ENTRY: usize = size_of::<buttery_disk::dir::DirItem>();
+
+impl Model {
+    fn check_data(&self, ino: Ino) -> Done {
+        self.check_frozen(ino)?;
+        match self.node(ino) {
+            node if node.kind == Kind::Dir => Err("IsDirectory"),
+            node if node.kind != Kind::File => Err("Invalid"),
+            node if node.flags & flags::IMMUTABLE != 0 => Err("NotPermitted"),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn write(&mut self, ino: Ino, offset: u64, data: &[u8]) -> Done {
+        self.check_data(ino)?;
+        let node = self.node(ino);
+        if node.flags & flags::APPEND != 0 && offset != node.content.size() {
+            return Err("NotPermitted");
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        if offset.checked_add(data.len() as u64).is_none_or(|end| end > SIZE_MAX) {
+            return Err("FileTooBig");
+        }
+        self.node_mut(ino).content.write(offset, data);
+        self.changed(ino);
+        Ok(())
+    }
+
+    fn changed(&mut self, ino: Ino) {
+        let now = self.now;
+        let node = self.node_mut(ino);
+        (node.mtime, node.ctime) = (now, now);
+    }
+
+    pub fn append(&mut self, ino: Ino, data: &[u8]) -> Done {
+        self.check_data(ino)?;
+        let offset = self.node(ino).content.size();
+        self.write(ino, offset, data)
+    }
+
+    pub fn truncate(&mut self, ino: Ino, size: u64) -> Done {
+        self.check_data(ino)?;
+        self.check_mutable(ino)?;
+        if size > SIZE_MAX {
+            return Err("FileTooBig");
+        }
+        self.node_mut(ino).content.truncate(size);
+        self.changed(ino);
+        Ok(())
+    }
+
+    pub fn set_attr(&mut self, ino: Ino, set: &SetAttr) -> Done {
+        self.check_frozen(ino)?;
+        self.check_mutable(ino)?;
+        let now = self.now;
+        let node = self.node_mut(ino);
+        let time = |t: buttery::Time| Time { sec: t.sec, nsec: t.nsec };
+        node.mode = set.mode.map_or(node.mode, |bits| bits & 0o7777);
+        node.uid = set.uid.unwrap_or(node.uid);
+        node.gid = set.gid.unwrap_or(node.gid);
+        node.mtime = set.mtime.map_or(node.mtime, time);
+        node.btime = set.otime.map_or(node.btime, time);
+        node.ctime = set.ctime.map_or(now, time);
+        Ok(())
+    }
+
+    pub fn set_flags(&mut self, ino: Ino, mask: u64, value: u64) -> Done {
+        self.check_frozen(ino)?;
+        let now = self.now;
+        let node = self.node_mut(ino);
+        node.flags = node.flags & !mask | value & mask;
+        node.ctime = now;
+        Ok(())
+    }
+
+    pub fn set_xattr(&mut self, ino: Ino, name: &[u8], value: &[u8], how: XattrMode) -> Done {
+        self.check_frozen(ino)?;
+        self.check_mutable(ino)?;
+        let (max, now) = (self.item_max(), self.now);
+        let node = self.node_mut(ino);
+        match (how, node.xattrs.get(name)) {
+            (XattrMode::Any, Some(old)) if old == value => return Ok(()),
+            (XattrMode::Create, Some(_)) => return Err("Exists"),
+            (XattrMode::Replace, None) => return Err("NoAttribute"),
+            _ => {}
+        }
+        if name.is_empty() || name.len() > 255 {
+            return Err("Range");
+        }
+        let hash = name_hash(name);
+        let beside = node.xattrs.iter().filter(|(n, _)| *n != name && name_hash(n) == hash);
+        let bytes: usize = beside.map(|(n, v)| ENTRY + n.len() + v.len()).sum();
+        if bytes + ENTRY + name.len() + value.len() > max {
+            return Err("NoSpace");
+        }
+        node.xattrs.insert(name.to_vec(), value.to_vec());
+        node.ctime = now;
+        Ok(())
+    }
+
+    pub fn remove_xattr(&mut self, ino: Ino, name: &[u8]) -> Done {
+        self.check_frozen(ino)?;
+        self.check_mutable(ino)?;
+        let now = self.now;
+        let node = self.node_mut(ino);
+        node.xattrs.remove(name).ok_or("NoAttribute")?;
+        node.ctime = now;
+        Ok(())
+    }
+}

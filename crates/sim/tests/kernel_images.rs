@@ -1,0 +1,140 @@
+//! Images that the kernel made, with snapshots, reflinks, compression and all: worked in by the library beside and
+//! below the snapshots, judged, worked in by the kernel, and read again.
+//!
+//! What is looked for are references: of blocks and data that several trees share.
+
+use buttery::{FileId, Filesystem};
+use buttery_disk::objectid;
+use buttery_judge::check::{btrfs_check_data, kernel_scrub};
+use buttery_judge::workload::rng::Rng;
+use buttery_judge::workload::{self, Data, Fill, Op, random, shapes};
+use buttery_judge::{
+    Compare, Fact, ImageSpec, KernelImage, KernelMount, Kind, compare, dmesg, kernel_image, walk,
+};
+use buttery_sim::sim::ownerless;
+use buttery_sim::{Model, Sim, Weights, facts, image};
+use std::path::Path;
+
+/// The top of the file system, whatever the default subvolume is.
+fn top() -> FileId {
+    FileId::top_of(buttery::TreeId(objectid::FS_TREE))
+}
+
+fn open(file: &Path) -> Filesystem {
+    Filesystem::open_writable(&[file], &image::quiet()).unwrap_or_else(|e| panic!("open: {e}"))
+}
+
+/// Random operations by the library in an image, judged after each round.
+fn work(image: &KernelImage, seed: u64, rounds: usize, steps: usize) -> Result<(), String> {
+    let text = |e: std::io::Error| e.to_string();
+    let file = image.file();
+    let mark = dmesg::Mark::now().map_err(text)?;
+    let mut devices = Vec::new();
+    for round in 0..rounds {
+        let fs = open(file);
+        let weights = Weights { nodes_max: 3000, ..Weights::default() };
+        let mut sim = Sim::new(&fs, top(), seed * 100 + round as u64, weights)?;
+        for step in 0..steps {
+            sim.step(&fs).map_err(|e| format!("round {round}: {e}"))?;
+            if step % (steps / 2).max(1) == 0 {
+                sim.compare(&fs).map_err(|e| format!("round {round}, step {step}: {e}"))?;
+            }
+        }
+        fs.close().map_err(|e| format!("round {round}: close: {e}"))?;
+        btrfs_check_data(file).map_err(|e| format!("round {round}: {e}"))?;
+        let mount = KernelMount::one(file, "subvolid=5").map_err(text)?;
+        devices.extend(mount.loops().iter().map(|l| l.device().to_path_buf()));
+        sim.compare_with(&walk(mount.path()).map_err(text)?).map_err(|e| format!("the kernel: {e}"))?;
+        kernel_scrub(mount.path())?;
+        workload::run(mount.path(), &kernel_ops(&sim.model, seed * 77 + round as u64, round))
+            .map_err(text)?;
+        mount.unmount().map_err(text)?;
+        btrfs_check_data(file).map_err(|e| format!("round {round}, after the kernel: {e}"))?;
+        let mount = KernelMount::one(file, "ro,subvolid=5").map_err(text)?;
+        let seen = walk(mount.path()).map_err(text)?;
+        mount.unmount().map_err(text)?;
+        let ours = facts::of_image(&image.files, "subvolid=5")?;
+        compare(&ownerless(seen), &ownerless(ours), &Compare::default())
+            .map_err(|e| format!("read again: {e}"))?;
+    }
+    let complaints = mark.complaints_of(&devices).map_err(text)?;
+    if complaints.is_empty() { Ok(()) } else { Err(complaints.join("\n")) }
+}
+
+/// What the kernel does then: it changes files that there are, takes snapshots, deletes some, and begins new things.
+fn kernel_ops(model: &Model, seed: u64, round: usize) -> Vec<Op> {
+    let mut rng = Rng::new(seed);
+    let facts = model.facts();
+    let frozen: Vec<Vec<u8>> = model.frozen_paths();
+    let below = |path: &[u8]| frozen.iter().any(|f| path.starts_with(f));
+    let files: Vec<&Fact> = facts.iter().filter(|f| f.kind == Kind::File && !below(&f.path)).collect();
+    let subvolumes: Vec<&Fact> =
+        facts.iter().filter(|f| f.kind == Kind::Dir && f.ino == 256 && !f.path.is_empty()).collect();
+    let mut ops = vec![Op::Mkdir { path: format!("kernel{round}").into_bytes(), mode: 0o755 }];
+    for n in 0..150 {
+        let Some(file) = rng.pick(&files) else { break };
+        let (path, size) = (file.path.clone(), file.size.min(1 << 20));
+        let data = Data::new(Fill::Text, seed + n, rng.below(70_000) as usize);
+        ops.push(match rng.below(5) {
+            0 => Op::Truncate { path, size: rng.below(size + 1) },
+            1 => Op::Unlink { path },
+            2 => Op::Append { path, data },
+            _ => Op::Write { path, offset: rng.below(size + 1), data },
+        });
+    }
+    if let Some(from) = rng.pick(&subvolumes) {
+        let to = format!("kernel{round}/snapshot").into_bytes();
+        ops.push(Op::Snapshot { from: from.path.clone(), to, read_only: false });
+    }
+    let holds = |s: &Fact| subvolumes.iter().any(|t| t.path.starts_with(&[&s.path[..], b"/"].concat()));
+    let bare: Vec<&Fact> = subvolumes.iter().filter(|s| !holds(s)).copied().collect();
+    ops.extend(rng.pick(&bare).map(|s| Op::DeleteSubvolume { path: s.path.clone() }));
+    ops
+}
+
+fn specs() -> Vec<(&'static str, usize)> {
+    vec![
+        ("-n 4096", 4096),
+        ("-n 4096 -O block-group-tree --csum xxhash", 4096),
+        ("-n 16384 --csum blake2", 16384),
+        ("-n 16384 -O block-group-tree", 16384),
+        ("-n 65536 --csum sha256 -m single", 65536),
+        ("-n 4096 -m single -O block-group-tree", 4096),
+    ]
+}
+
+#[test]
+fn random_workloads_with_snapshots_go_on() {
+    for (seed, (mkfs, nodesize)) in specs().into_iter().enumerate() {
+        let mount = if seed % 2 == 0 { "compress=zstd" } else { "" };
+        let spec = ImageSpec::new()
+            .mkfs(&format!("{mkfs} -O no-holes,free-space-tree"))
+            .mount(mount)
+            .workload(nodesize, 500 + seed as u64, 1500);
+        let Some(image) = kernel_image(&spec) else { return };
+        work(&image, 40 + seed as u64, 2, 700).unwrap_or_else(|e| panic!("{mkfs}: {e}"));
+    }
+}
+
+/// Many snapshots of one busy subvolume: blocks that many trees share, and leaves that own what others read.
+#[test]
+fn towers_of_snapshots() {
+    for (seed, (mkfs, _)) in specs().into_iter().enumerate() {
+        let spec = ImageSpec::new()
+            .mkfs(&format!("{mkfs} -O no-holes,free-space-tree"))
+            .ops(tower(900 + seed as u64, 12));
+        let Some(image) = kernel_image(&spec) else { return };
+        work(&image, 60 + seed as u64, 3, 400).unwrap_or_else(|e| panic!("{mkfs}: {e}"));
+    }
+}
+
+fn tower(seed: u64, height: usize) -> Vec<Op> {
+    let mut ops = shapes::sizes(b"base");
+    for n in 0..height {
+        let mix = random::Mix { subvolumes: false, ..random::Mix::new(seed + n as u64, 150) };
+        ops.extend(random::ops(&mix));
+        let from = if n % 3 == 2 { format!("snap{}", n - 1).into_bytes() } else { Vec::new() };
+        ops.push(Op::Snapshot { from, to: format!("snap{n}").into_bytes(), read_only: n % 4 == 3 });
+    }
+    ops
+}

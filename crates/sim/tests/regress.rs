@@ -1,0 +1,52 @@
+//! Faults that the random tests found, each as short as it gets.
+
+use buttery::{FileId, Filesystem, NewNode};
+use buttery_device::Device;
+use buttery_engine::file;
+use buttery_engine::txn::Purpose;
+use buttery_mkfs::MkfsOptions;
+use buttery_sim::image;
+use std::sync::Arc;
+
+fn small() -> MkfsOptions {
+    MkfsOptions { nodesize: 4096, discard: false, ..MkfsOptions::default() }
+}
+
+fn new() -> (Arc<dyn Device>, Filesystem) {
+    let device = image::in_memory(256 << 20, &small());
+    let fs = image::open(&device);
+    (device, fs)
+}
+
+/// A file whose last sector holds `x` behind the file's end, as the kernel leaves it.
+fn with_rest(fs: &Filesystem) -> FileId {
+    let id = fs.create(fs.root(), b"file", NewNode::file(0o644)).expect("a file");
+    fs.write(id, 0, &[b'x'; 4096]).expect("a write");
+    let tree = fs.engine().tree(id.tree).expect("the tree");
+    fs.engine()
+        .change(2, Purpose::Change, |trans| {
+            file::inode::update(trans, &tree, id.ino, |item| item.size = 17.into())
+        })
+        .expect("a smaller size");
+    id
+}
+
+#[test]
+fn what_lies_behind_the_end_is_not_seen_when_a_file_grows() {
+    let (_device, fs) = new();
+    let check = |id: FileId, size: usize| {
+        let mut bytes = vec![7; size];
+        assert_eq!(fs.read(id, 0, &mut bytes).expect("a read"), size);
+        assert!(bytes[..17].iter().all(|&b| b == b'x') && bytes[17..4096].iter().all(|&b| b == 0));
+        fs.unlink(fs.root(), b"file").expect("an unlink");
+    };
+    let id = with_rest(&fs);
+    fs.truncate(id, 10_000).expect("a truncation");
+    check(id, 10_000);
+    let id = with_rest(&fs);
+    fs.write(id, 8192, b"behind a hole").expect("a write");
+    check(id, 8192 + 13);
+    let id = with_rest(&fs);
+    fs.write(id, 4096, &[0; 4096]).expect("a write");
+    check(id, 8192);
+}
