@@ -14,5 +14,5 @@ mod image;
 mod sb;
 
 pub use block::tree_block;
-pub use image::{Outcome, image};
+pub use image::image;
 pub use sb::superblock;

@@ -98,9 +98,7 @@ impl Stat {
 
     /// The empty directory that stands for a nested subvolume in a snapshot of its parent.
     pub(crate) fn empty_dir(id: FileId) -> Stat {
-        let mut item = InodeItem::default();
-        item.mode = (mode::DIR | 0o755).into();
-        item.nlink = 1.into();
+        let item = InodeItem { mode: (mode::DIR | 0o755).into(), nlink: 1.into(), ..InodeItem::default() };
         Stat::new(id, &item)
     }
 

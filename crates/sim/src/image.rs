@@ -23,7 +23,7 @@ pub fn spread(seed: u64) -> MkfsOptions {
     MkfsOptions {
         nodesize: [4096, 16384, 65536][(seed % 3) as usize],
         csum: csums[(seed % 4) as usize],
-        block_group_tree: seed % 2 == 0,
+        block_group_tree: seed.is_multiple_of(2),
         discard: false,
         time: Some(CLOCK),
         ..MkfsOptions::default()

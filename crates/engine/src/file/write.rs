@@ -134,7 +134,7 @@ fn write_regular(
     let sector = engine.volume().context().sectorsize as u64;
     let end = offset + data.len() as u64;
     let (head, tail) = ((offset.next_multiple_of(sector)).min(end), end / sector * sector);
-    if offset % sector != 0 || tail < head {
+    if !offset.is_multiple_of(sector) || tail < head {
         write_within_sector(engine, tree, ino, offset, &data[..(head - offset) as usize], item, now)?;
     }
     if head < tail {

@@ -113,12 +113,6 @@ impl Group {
         if state.closed { 0 } else { state.free.as_ref().map_or(0, FreeRanges::largest) }
     }
 
-    /// Whether nothing at all is in it or on its way into or out of it.
-    pub fn is_empty(&self) -> bool {
-        let state = self.state.lock();
-        state.used + state.allocated + state.pinned == 0
-    }
-
     /// Gives nothing out any more, if it is empty. Answers whether it is.
     pub fn close_if_empty(&self) -> bool {
         let mut state = self.state.lock();

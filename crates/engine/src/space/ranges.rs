@@ -89,11 +89,6 @@ impl FreeRanges {
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.by_start.iter().map(|(&s, &l)| (s, l))
     }
-
-    /// Bytes in all ranges.
-    pub fn total(&self) -> u64 {
-        self.by_start.values().sum()
-    }
 }
 
 #[cfg(test)]
