@@ -79,6 +79,8 @@ impl Filesystem {
     /// Reads from `offset` on; returns how many bytes there were, fewer than asked for only at the end of the file.
     pub fn read(&self, id: FileId, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let tree = self.engine.tree(id.tree)?;
+        // what a reader stands on must not be dropped, and its place given to others, before it was read
+        let _data = self.write.as_ref().map(|w| w.inode(id).read());
         file::read::read(&self.engine, &tree, id.ino, offset, buf)
     }
 
@@ -86,6 +88,7 @@ impl Filesystem {
     /// counts as a hole. `NotFound` beyond the end, and if no data follow.
     pub fn seek(&self, id: FileId, offset: u64, data: bool) -> Result<u64> {
         let tree = self.engine.tree(id.tree)?;
+        let _data = self.write.as_ref().map(|w| w.inode(id).read());
         file::read::seek(&self.engine, &tree, id.ino, offset, data)
     }
 

@@ -18,6 +18,7 @@ use fuser::{
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use parking_lot::Mutex;
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -33,6 +34,11 @@ const MAX_WRITE: u32 = 1 << 20;
 const BATCH: usize = 256;
 /// BTRFS_IOC_SYNC.
 const IOC_SYNC: u32 = 0x9408;
+
+thread_local! {
+    /// What a thread reads into: kept, since fresh memory would have to be cleared for each request.
+    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// What a mount serves.
 pub struct Server {
@@ -342,9 +348,14 @@ impl fuser::Filesystem for Server {
         reply: ReplyData,
     ) {
         let id = ok!(reply, self.file(node));
-        let mut buf = vec![0; size as usize];
-        let n = ok!(reply, self.fs().and_then(|fs| fs.read(id, offset, &mut buf)));
-        reply.data(&buf[..n]);
+        READ_BUFFER.with_borrow_mut(|buf| {
+            let size = size as usize;
+            if buf.len() < size {
+                buf.resize(size, 0);
+            }
+            let n = ok!(reply, self.fs().and_then(|fs| fs.read(id, offset, &mut buf[..size])));
+            reply.data(&buf[..n]);
+        });
     }
 
     fn write(
