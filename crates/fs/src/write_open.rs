@@ -111,7 +111,12 @@ impl Filesystem {
             self.remove_orphans(tree)?;
         }
         self.engine.commit()?;
-        if self.engine.remove_empty_groups()? > 0 {
+        // a commit moves blocks together, and may so empty another group
+        const ROUNDS_MAX: usize = 8;
+        for _ in 0..ROUNDS_MAX {
+            if self.engine.remove_empty_groups()? == 0 {
+                break;
+            }
             self.engine.commit()?;
         }
         self.write = None;

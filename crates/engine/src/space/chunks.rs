@@ -232,7 +232,8 @@ pub(crate) fn remove_empty(engine: &Engine) -> Result<usize> {
                 group.reopen();
                 continue;
             }
-            let result = engine.start(8, Purpose::Free).and_then(|mut trans| {
+            // with what is at hand: looking for space could lead here again
+            let result = engine.start_at_hand(8, Purpose::Free).and_then(|mut trans| {
                 let result = remove_items(&mut trans, group);
                 trans.end(result)
             });

@@ -38,6 +38,8 @@ struct State {
     dirty: bool,
     /// Nothing is given out any more.
     closed: bool,
+    /// Where to look for the next tree block.
+    hint: u64,
 }
 
 impl Group {
@@ -126,12 +128,15 @@ impl Group {
         self.state.lock().closed = false;
     }
 
-    pub fn take_block(&self, len: u64, hint: u64) -> Option<u64> {
+    /// Takes a tree block, behind the one that was taken last if there is room.
+    pub fn take_block(&self, len: u64) -> Option<u64> {
         let mut state = self.state.lock();
         if state.closed {
             return None;
         }
+        let hint = state.hint;
         let bytenr = state.free.as_mut()?.take_block(len, hint)?;
+        state.hint = bytenr + len;
         state.used += len;
         state.dirty = true;
         Some(bytenr)

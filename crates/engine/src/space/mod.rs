@@ -32,8 +32,6 @@ pub struct Space {
     committing: Mutex<BTreeMap<u64, u64>>,
     /// Bytes of metadata space promised to handles.
     reserved: AtomicU64,
-    /// Where to look for the next block, for each class.
-    hints: [AtomicU64; 3],
     /// One chunk allocation at a time.
     pub(crate) allocating: Mutex<()>,
     chunk_tree_uuid: [u8; 16],
@@ -52,7 +50,6 @@ impl Space {
             pinned: Mutex::default(),
             committing: Mutex::default(),
             reserved: 0.into(),
-            hints: Default::default(),
             allocating: Mutex::new(()),
             chunk_tree_uuid,
             profiles,
@@ -115,13 +112,9 @@ impl Space {
     /// A block for a tree.
     pub(crate) fn alloc_block(&self, tree: TreeId, len: u64) -> Result<u64> {
         let class = if tree.0 == objectid::CHUNK_TREE { Class::System } else { Class::Metadata };
-        let hint = &self.hints[class as usize];
-        let from = hint.load(Ordering::Relaxed);
-        let groups = self.groups(class);
-        let split = groups.partition_point(|g| g.end() <= from);
-        for group in groups[split..].iter().chain(&groups[..split]) {
-            if let Some(bytenr) = group.take_block(len, from) {
-                hint.store(bytenr + len, Ordering::Relaxed);
+        // always from the first group that has room, so that those behind it become empty and can go
+        for group in self.groups(class) {
+            if let Some(bytenr) = group.take_block(len) {
                 return Ok(bytenr);
             }
         }

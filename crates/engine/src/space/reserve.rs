@@ -44,7 +44,7 @@ pub(crate) fn global_reserve(engine: &Engine) -> Result<u64> {
 /// Reserves metadata space for a handle. Allocates a chunk, or commits to get freed space back, where that helps.
 pub(crate) fn metadata(engine: &Engine, items: u64, purpose: Purpose) -> Result<u64> {
     let need = bytes_for(engine, items);
-    let mut committed = false;
+    let mut last = false;
     loop {
         if try_reserve(engine, need, purpose)? {
             return Ok(need);
@@ -52,12 +52,24 @@ pub(crate) fn metadata(engine: &Engine, items: u64, purpose: Purpose) -> Result<
         if chunks::allocate(engine, Class::Metadata)? {
             continue;
         }
-        if committed {
+        if last {
             return Err(Error::NoSpace);
         }
-        engine.commit()?;
-        committed = true;
+        last = !give_back(engine)?;
     }
+}
+
+/// Reserves metadata space that there is, without a commit or a new chunk.
+pub(crate) fn metadata_at_hand(engine: &Engine, items: u64, purpose: Purpose) -> Result<u64> {
+    let need = bytes_for(engine, items);
+    if try_reserve(engine, need, purpose)? { Ok(need) } else { Err(Error::NoSpace) }
+}
+
+/// Commits, so that what was freed can be given out, and removes empty groups, so that another class may have their
+/// place. Answers whether any group went.
+fn give_back(engine: &Engine) -> Result<bool> {
+    engine.commit()?;
+    Ok(chunks::remove_empty(engine)? > 0)
 }
 
 fn try_reserve(engine: &Engine, need: u64, purpose: Purpose) -> Result<bool> {
@@ -84,7 +96,7 @@ pub(crate) fn data(engine: &Engine, want: u64) -> Result<(u64, u64)> {
     if let Some(whole) = space.alloc_data(want, want) {
         return Ok(whole);
     }
-    let mut committed = false;
+    let mut last = false;
     loop {
         if chunks::allocate(engine, Class::Data)?
             && let Some(found) = space.alloc_data(want, want)
@@ -94,11 +106,10 @@ pub(crate) fn data(engine: &Engine, want: u64) -> Result<(u64, u64)> {
         if let Some(part) = space.alloc_data(want, sector) {
             return Ok(part);
         }
-        if committed {
+        if last {
             return Err(Error::NoSpace);
         }
-        engine.commit()?;
-        committed = true;
+        last = !give_back(engine)?;
     }
 }
 

@@ -3,35 +3,39 @@
 use super::edit::Editor;
 use super::path::Path;
 use crate::error::{Error, Result};
-use buttery_disk::node::ITEM_LEN;
+use buttery_disk::node::{ITEM_LEN, leaf_data_size};
 use buttery_disk::{Key, Node, edit};
 
 impl Editor<'_, '_> {
     /// Makes room for a new item of `size` bytes (with descriptor) at the path's slot; the path follows.
     pub(super) fn make_room(&mut self, path: &mut Path, key: Key, size: usize) -> Result<()> {
-        if size > buttery_disk::node::leaf_data_size(self.store.nodesize()) {
+        if size > leaf_data_size(self.store.nodesize()) {
             return Err(Error::TooLarge);
         }
         if self.push_right(path, size)? || self.push_left(path, size)? {
             return Ok(());
         }
-        loop {
-            let block = self.store.dirty(path.leaf())?;
-            let node = block.node();
-            if node.leaf_free() >= size {
-                return Ok(());
-            }
-            let (n, slot) = (node.nritems(), path.slot());
-            if slot == n {
-                return self.new_leaf_beside(path, key, true);
-            }
-            if slot == 0 {
-                return self.new_leaf_beside(path, key, false);
-            }
-            let at = middle(node);
-            drop(block);
-            self.split_leaf(path, at)?;
+        let block = self.store.dirty(path.leaf())?;
+        let (n, slot) = (block.node().nritems(), path.slot());
+        if slot == n || slot == 0 {
+            return self.new_leaf_beside(path, key, slot == n);
         }
+        let at = split_place(block.node(), slot, size);
+        drop(block);
+        let before = *path;
+        self.split_leaf(path, at)?;
+        if self.store.dirty(path.leaf())?.node().leaf_free() >= size {
+            return Ok(());
+        }
+        // split at the slot itself: the item goes to the end of the one half, or into a leaf between them. No more
+        // than two children are added, for which the descent has left room
+        if self.store.dirty(before.leaf())?.node().leaf_free() >= size {
+            path.blocks[0] = before.leaf();
+            path.slots[1] -= 1;
+            path.slots[0] = slot;
+            return Ok(());
+        }
+        self.new_leaf_beside(path, key, false)
     }
 
     /// Makes room for `more` bytes in the item that the path leads to, by moving the items beside it away.
@@ -175,6 +179,14 @@ impl Editor<'_, '_> {
 
 pub(super) fn item_bytes(node: Node<'_>, slot: usize) -> usize {
     node.item(slot).size.get() as usize + ITEM_LEN
+}
+
+/// Where to split a leaf so that `size` bytes fit before `slot`: in the middle, or else at the slot.
+fn split_place(node: Node<'_>, slot: usize, size: usize) -> usize {
+    let at = middle(node);
+    let side = if slot < at { 0..at } else { at..node.nritems() };
+    let bytes: usize = side.map(|s| item_bytes(node, s)).sum();
+    if bytes + size <= leaf_data_size(node.bytes().len()) { at } else { slot }
 }
 
 /// The slot at which a leaf has about half of its bytes before and half behind; both sides get an item.

@@ -123,6 +123,17 @@ impl Engine {
             return Err(Error::Aborted);
         }
         let reserved = crate::space::reserve::metadata(self, items, purpose)?;
+        self.join(reserved)
+    }
+
+    /// As [`start`](Self::start), but with the space that is there: no commit, no new chunk, `NoSpace` instead.
+    pub(crate) fn start_at_hand(&self, items: u64, purpose: Purpose) -> Result<Trans<'_>> {
+        let reserved = crate::space::reserve::metadata_at_hand(self, items, purpose)?;
+        self.join(reserved)
+    }
+
+    fn join(&self, reserved: u64) -> Result<Trans<'_>> {
+        let writer = self.writer()?;
         match writer.txn.join() {
             Ok(id) => Ok(Trans {
                 engine: self,
