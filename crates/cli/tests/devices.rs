@@ -8,7 +8,7 @@ mod support;
 use std::path::PathBuf;
 
 use buttery::Filesystem;
-use buttery_judge::workload::{Op, random, shapes};
+use buttery_judge::workload::{self, Data, Fill, Op, random, shapes};
 use buttery_judge::{
     Compare, Fact, ImageSpec, KernelImage, KernelMount, Kind, Need, TempDir, compare, golden, guard, image,
     kernel_image, need,
@@ -194,6 +194,28 @@ fn chunks_that_were_moved_and_converted_and_a_device_that_was_removed() {
     for gone in 0..2 {
         same(&image, &without(&image.files, &[gone]), "degraded", &format!("converted, without {gone}"));
     }
+}
+
+#[test]
+fn a_device_that_missed_the_last_writes_is_not_believed() {
+    let Some(mut image) = make(2, "-d raid1 -m raid1") else { return };
+    let mount = KernelMount::new(&image.files[..1], "degraded").expect("a mount");
+    let ops = [
+        Op::Unlink { path: b"sizes/random-4096".to_vec() },
+        Op::Write {
+            path: b"sizes/random-65536".to_vec(),
+            offset: 5000,
+            data: Data::new(Fill::Text, 1, 20_000),
+        },
+        Op::Rename { from: b"compressed".to_vec(), to: b"renamed".to_vec() },
+    ];
+    let report = workload::run(mount.path(), &[&ops[..], &shapes::many_files(b"later", 100)].concat());
+    assert!(report.expect("a run").refused.is_empty());
+    mount.unmount().expect("unmounted");
+    image.facts = image::kernel_facts_with(&image.files[..1], "ro,degraded").expect("a mount");
+    same(&image, &image.files, "", "the stale device second");
+    let reversed: Vec<PathBuf> = image.files.iter().rev().cloned().collect();
+    same(&image, &reversed, "", "the stale device first");
 }
 
 #[test]
