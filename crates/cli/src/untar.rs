@@ -29,6 +29,18 @@ pub struct Args {
 struct Meta {
     attr: SetAttr,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// GNU's sparse files in a PAX archive carry their name, size and map apart.
+    sparse: PaxSparse,
+}
+
+/// A sparse file in a PAX archive, as GNU tar writes it.
+#[derive(Default)]
+struct PaxSparse {
+    /// The version; 1.0 keeps the map before the data, 0.1 in the extension.
+    major: Option<u32>,
+    name: Option<Vec<u8>>,
+    size: Option<u64>,
+    map: Option<Vec<(u64, u64)>>,
 }
 
 struct Untar<'a> {
@@ -70,7 +82,9 @@ impl Untar<'_> {
         if matches!(kind, EntryType::XGlobalHeader) {
             return Ok(());
         }
-        let meta = meta(entry)?;
+        let mut meta = meta(entry)?;
+        let sparse = std::mem::take(&mut meta.sparse);
+        let name = sparse.name.as_deref().unwrap_or(name);
         let Some((dirs, last)) = split_name(name)? else {
             // the archive's own top
             if kind.is_dir() {
@@ -103,7 +117,10 @@ impl Untar<'_> {
         self.make_way(dir, &last)?;
         let id = self.fs.create(dir, &last, node)?;
         if node.mode & 0o170000 == 0o100000 {
-            self.contents(entry, id, kind == EntryType::GNUSparse)?;
+            match sparse.size {
+                Some(size) => self.sparse_contents(entry, id, sparse, size)?,
+                None => self.contents(entry, id, kind == EntryType::GNUSparse)?,
+            }
         }
         self.attributes(id, &meta)
     }
@@ -184,6 +201,32 @@ impl Untar<'_> {
         if sparse { Ok(self.fs.truncate(id, offset)?) } else { Ok(()) }
     }
 
+    /// Writes the parts that a map names, each to its place.
+    fn sparse_contents(
+        &mut self,
+        entry: &mut tar::Entry<'_, impl Read>,
+        id: FileId,
+        sparse: PaxSparse,
+        size: u64,
+    ) -> Result<()> {
+        let map = match sparse.map {
+            Some(map) => map,
+            None if sparse.major == Some(1) => read_map(entry)?,
+            None => bail!("sparse files of this version are not supported"),
+        };
+        for (start, len) in map {
+            let (mut offset, end) =
+                (start, start.checked_add(len).filter(|&e| e <= size).context("sparse map")?);
+            while offset < end {
+                let want = (end - offset).min(self.buffer.len() as u64) as usize;
+                entry.read_exact(&mut self.buffer[..want])?;
+                self.fs.write(id, offset, &self.buffer[..want])?;
+                offset += want as u64;
+            }
+        }
+        Ok(self.fs.truncate(id, size)?)
+    }
+
     fn attributes(&self, id: FileId, meta: &Meta) -> Result<()> {
         for (name, value) in &meta.xattrs {
             self.fs.set_xattr(id, name, value, XattrMode::Any)?;
@@ -223,7 +266,7 @@ fn meta(entry: &mut tar::Entry<'_, impl Read>) -> Result<Meta> {
         mtime: Some(mtime),
         ..SetAttr::default()
     };
-    let mut xattrs = Vec::new();
+    let (mut xattrs, mut sparse) = (Vec::new(), PaxSparse::default());
     if let Some(extensions) = entry.pax_extensions()? {
         for extension in extensions {
             let extension = extension?;
@@ -233,6 +276,10 @@ fn meta(entry: &mut tar::Entry<'_, impl Read>) -> Result<Meta> {
                 b"atime" => attr.atime = pax_time(value).or(attr.atime),
                 b"uid" => attr.uid = pax_number(value).or(attr.uid),
                 b"gid" => attr.gid = pax_number(value).or(attr.gid),
+                b"GNU.sparse.major" => sparse.major = pax_number(value),
+                b"GNU.sparse.name" => sparse.name = Some(value.to_vec()),
+                b"GNU.sparse.realsize" | b"GNU.sparse.size" => sparse.size = pax_number(value),
+                b"GNU.sparse.map" => sparse.map = Some(parse_map(value).context("sparse map")?),
                 _ => {
                     if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
                         xattrs.push((name.to_vec(), value.to_vec()));
@@ -241,11 +288,44 @@ fn meta(entry: &mut tar::Entry<'_, impl Read>) -> Result<Meta> {
             }
         }
     }
-    Ok(Meta { attr, xattrs })
+    Ok(Meta { attr, xattrs, sparse })
 }
 
-fn pax_number(value: &[u8]) -> Option<u32> {
+fn pax_number<T: std::str::FromStr>(value: &[u8]) -> Option<T> {
     std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// `offset,size,offset,size...`
+fn parse_map(value: &[u8]) -> Option<Vec<(u64, u64)>> {
+    let numbers = value.split(|&b| b == b',').map(pax_number).collect::<Option<Vec<u64>>>()?;
+    Some(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())
+}
+
+/// The map of version 1.0 stands before the data: how many pairs, then the pairs, a number a line, padded to a block.
+fn read_map(entry: &mut impl Read) -> Result<Vec<(u64, u64)>> {
+    const PAIRS_MAX: u64 = 1 << 20;
+    let mut block = [0u8; 512];
+    let (mut at, mut line) = (block.len(), Vec::new());
+    let mut number = |entry: &mut dyn Read| -> Result<u64> {
+        line.clear();
+        loop {
+            if at == block.len() {
+                entry.read_exact(&mut block)?;
+                at = 0;
+            }
+            at += 1;
+            match block[at - 1] {
+                b'\n' => return pax_number(&line).context("sparse map"),
+                byte if line.len() < 20 => line.push(byte),
+                _ => bail!("sparse map"),
+            }
+        }
+    };
+    let count = number(entry)?;
+    if count > PAIRS_MAX {
+        bail!("a sparse map of {count} parts");
+    }
+    (0..count).map(|_| Ok((number(entry)?, number(entry)?))).collect()
 }
 
 /// `seconds.fraction`, the fraction cut to nanoseconds.
@@ -272,6 +352,18 @@ mod tests {
         assert_eq!(pax_time(b"12.0345"), Some(Time { sec: 12, nsec: 34_500_000 }));
         assert_eq!(pax_time(b"-1.25"), Some(Time { sec: -2, nsec: 750_000_000 }));
         assert_eq!(pax_time(b"x"), None);
+    }
+
+    #[test]
+    fn sparse_maps() {
+        assert_eq!(parse_map(b"0,512,4096,10"), Some(vec![(0, 512), (4096, 10)]));
+        let mut map = b"2\n0\n512\n40000000\n3\n".to_vec();
+        map.resize(512, 0);
+        map.extend(b"data");
+        let mut rest = &map[..];
+        assert_eq!(read_map(&mut rest).unwrap(), [(0, 512), (40_000_000, 3)]);
+        assert_eq!(rest, b"data");
+        assert!(read_map(&mut &b"99999999999\n"[..]).is_err());
     }
 
     #[test]
