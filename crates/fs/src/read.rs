@@ -79,6 +79,8 @@ impl Filesystem {
     /// Reads from `offset` on; returns how many bytes there were, fewer than asked for only at the end of the file.
     pub fn read(&self, id: FileId, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let tree = self.engine.tree(id.tree)?;
+        // what a writer replaces must not be given out again while it is being read
+        let _data = self.write.as_ref().map(|state| state.inode(id).read());
         file::read::read(&self.engine, &tree, id.ino, offset, buf)
     }
 
