@@ -6,6 +6,7 @@
 use buttery::{FileId, Filesystem};
 use buttery_disk::objectid;
 use buttery_judge::check::{btrfs_check_data, kernel_scrub};
+use buttery_judge::guard::run;
 use buttery_judge::workload::rng::Rng;
 use buttery_judge::workload::{self, Data, Fill, Op, random, shapes};
 use buttery_judge::{
@@ -14,6 +15,7 @@ use buttery_judge::{
 use buttery_sim::sim::ownerless;
 use buttery_sim::{Model, Sim, Weights, facts, image};
 use std::path::Path;
+use std::process::Command;
 
 /// The top of the file system, whatever the default subvolume is.
 fn top() -> FileId {
@@ -137,4 +139,21 @@ fn tower(seed: u64, height: usize) -> Vec<Op> {
         ops.push(Op::Snapshot { from, to: format!("snap{n}").into_bytes(), read_only: n % 4 == 3 });
     }
     ops
+}
+
+/// Blocks that a balance moved: they carry the RELOC flag and full back references, though no snapshot is younger.
+#[test]
+fn after_a_balance() {
+    for (seed, (mkfs, _)) in specs().into_iter().enumerate().skip(1).step_by(2) {
+        let spec = ImageSpec::new()
+            .mkfs(&format!("{mkfs} -O no-holes,free-space-tree"))
+            .ops(tower(700 + seed as u64, 5));
+        let Some(image) = kernel_image(&spec) else { return };
+        let mount = KernelMount::one(image.file(), "").expect("a mount");
+        let mut command = Command::new("btrfs");
+        command.args(["balance", "start", "--full-balance"]).arg(mount.path());
+        run(&mut command).expect("a balance");
+        mount.unmount().expect("an unmount");
+        work(&image, 80 + seed as u64, 2, 400).unwrap_or_else(|e| panic!("{mkfs}: {e}"));
+    }
 }
