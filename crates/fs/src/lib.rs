@@ -13,6 +13,7 @@
 //! # Ok(()) }
 //! ```
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod guard;
 mod names;
@@ -46,7 +47,9 @@ use std::sync::Arc;
 /// A file, directory or anything else that has an inode: its subvolume and its number there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct FileId {
+    /// The subvolume.
     pub tree: TreeId,
+    /// The inode's number in it.
     pub ino: u64,
 }
 

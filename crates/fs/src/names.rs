@@ -21,7 +21,9 @@ const ITEMS: u64 = 8;
 pub struct NewNode {
     /// Type and permission bits, as `st_mode`.
     pub mode: u32,
+    /// The owner.
     pub uid: u32,
+    /// The group.
     pub gid: u32,
     /// Major and minor number of a device node.
     pub rdev: (u32, u32),

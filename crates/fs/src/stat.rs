@@ -6,30 +6,43 @@ use buttery_disk::inode::{InodeItem, Timespec, mode};
 /// A file's type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {
+    /// A regular file.
     File,
+    /// A directory.
     Directory,
+    /// A symbolic link.
     Symlink,
+    /// A character device.
     CharDevice,
+    /// A block device.
     BlockDevice,
+    /// A named pipe.
     Fifo,
+    /// A socket.
     Socket,
 }
 
 /// A time: seconds and nanoseconds since 1970.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, PartialOrd, Ord, Hash)]
 pub struct Time {
+    /// Seconds, negative before 1970.
     pub sec: i64,
+    /// Nanoseconds on top of them, below 1,000,000,000.
     pub nsec: u32,
 }
 
 /// The attributes of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stat {
+    /// Which file it is.
     pub id: FileId,
     /// Type and permission bits, as `st_mode`.
     pub mode: u32,
+    /// How many names it has; 1 for a directory.
     pub nlink: u32,
+    /// The owner.
     pub uid: u32,
+    /// The group.
     pub gid: u32,
     /// Major and minor number of a device node.
     pub rdev: (u32, u32),
@@ -37,8 +50,11 @@ pub struct Stat {
     pub size: u64,
     /// Bytes of space that its data take.
     pub nbytes: u64,
+    /// Of the last access that was noted; reads are not.
     pub atime: Time,
+    /// Of the last change of its contents.
     pub mtime: Time,
+    /// Of the last change of anything.
     pub ctime: Time,
     /// When it was made.
     pub otime: Time,

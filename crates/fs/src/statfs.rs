@@ -10,6 +10,7 @@ pub struct StatFs {
     pub total: u64,
     /// What files could still take.
     pub free: u64,
+    /// Bytes of a sector.
     pub block_size: u32,
 }
 

@@ -12,9 +12,13 @@ use buttery_engine::txn::Purpose;
 pub struct SetAttr {
     /// Permission bits.
     pub mode: Option<u32>,
+    /// The owner.
     pub uid: Option<u32>,
+    /// The group.
     pub gid: Option<u32>,
+    /// Of the last access.
     pub atime: Option<Time>,
+    /// Of the last change of its contents.
     pub mtime: Option<Time>,
     /// The time of the change itself; now, if absent.
     pub ctime: Option<Time>,
@@ -25,8 +29,11 @@ pub struct SetAttr {
 /// Whether an attribute must, or must not, be there before it is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum XattrMode {
+    /// Either.
     Any,
+    /// It must not be there.
     Create,
+    /// It must be there.
     Replace,
 }
 

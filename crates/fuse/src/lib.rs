@@ -17,7 +17,9 @@ use fuser::{Config, MountOption, Session, SessionACL};
 use parking_lot::Mutex;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::process::Command;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Weak};
 
 /// The attribute of a mount's root that commits when it is read.
 pub const CONTROL_SYNC: &str = "buttery.sync";
@@ -70,29 +72,72 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     let closed = Arc::new(Mutex::new(None));
     let server = server::Server::new(fs, closed.clone()).map_err(ServeError::Close)?;
+    let shared = server.shared();
     let mut session = Session::new(server, mountpoint, &config(options)).map_err(ServeError::Fuse)?;
     let mut unmounter = session.unmount_callable();
-    let signals = signal_hook::consts::TERM_SIGNALS;
-    let mut signals = signal_hook::iterator::Signals::new(signals).map_err(ServeError::Fuse)?;
-    let handle = signals.handle();
-    let waiter = std::thread::spawn(move || {
-        for signal in signals.forever() {
-            tracing::info!("signal {signal}: unmounting");
-            if let Err(error) = unmounter.unmount() {
-                tracing::error!("unmounting: {error}");
-            }
-        }
-    });
+    let (events, queue) = channel();
+    let signals = watch_signals(events.clone()).map_err(ServeError::Fuse)?;
+    std::thread::spawn(move || events.send(Event::Ended(session.run())));
     ready();
-    let result = session.run();
-    handle.close();
-    let _ = waiter.join();
+    let result = loop {
+        match queue.recv() {
+            Ok(Event::Ended(result)) => break result,
+            Ok(Event::Signal(number)) => {
+                tracing::info!("signal {number}: committing and unmounting");
+                sync(&shared).map_err(ServeError::Close)?;
+                if let Err(error) = unmounter.unmount() {
+                    // somebody still uses it: out of sight with it, and what they do from now on fails
+                    tracing::warn!("unmounting: {error}; detaching instead");
+                    detach(mountpoint).map_err(ServeError::Fuse)?;
+                    return sync(&shared).map_err(ServeError::Close);
+                }
+            }
+            Err(_) => break Err(io::Error::other("the server is gone")),
+        }
+    };
+    signals.close();
     match closed.lock().take() {
         Some(Err(error)) => return Err(ServeError::Close(error)),
         Some(Ok(())) => {}
         None => return Err(ServeError::Fuse(io::Error::other("the file system was not closed"))),
     }
     result.map_err(ServeError::Fuse)
+}
+
+/// What the thread that mounted waits for.
+enum Event {
+    /// It was unmounted, or the connection broke.
+    Ended(io::Result<()>),
+    /// SIGTERM, SIGINT or the like.
+    Signal(i32),
+}
+
+fn watch_signals(events: Sender<Event>) -> io::Result<signal_hook::iterator::Handle> {
+    let mut signals = signal_hook::iterator::Signals::new(signal_hook::consts::TERM_SIGNALS)?;
+    let handle = signals.handle();
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            if events.send(Event::Signal(signal)).is_err() {
+                break;
+            }
+        }
+    });
+    Ok(handle)
+}
+
+fn sync(fs: &Weak<Filesystem>) -> Result<(), Error> {
+    fs.upgrade().map_or(Ok(()), |fs| fs.sync())
+}
+
+/// Takes a mount that is in use out of the tree of directories.
+fn detach(mountpoint: &Path) -> io::Result<()> {
+    match rustix::mount::unmount(mountpoint, rustix::mount::UnmountFlags::DETACH) {
+        Err(rustix::io::Errno::PERM) => {
+            let status = Command::new("fusermount3").args(["-u", "-z", "--"]).arg(mountpoint).status()?;
+            if status.success() { Ok(()) } else { Err(io::Error::other("fusermount3 failed")) }
+        }
+        other => Ok(other?),
+    }
 }
 
 fn config(options: &MountOptions) -> Config {

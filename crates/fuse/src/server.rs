@@ -22,7 +22,7 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 /// How long the kernel may keep what it was told.
@@ -65,6 +65,11 @@ impl Server {
         let fs = Arc::new(fs);
         let syncer = Syncer::start(&fs);
         Ok(Server { fs: Some(fs), nodes, syncer, closed })
+    }
+
+    /// The file system, for as long as it is served.
+    pub fn shared(&self) -> Weak<Filesystem> {
+        self.fs.as_ref().map_or_else(Weak::new, Arc::downgrade)
     }
 
     fn fs(&self) -> Result<&Filesystem> {
@@ -198,9 +203,14 @@ impl fuser::Filesystem for Server {
 
     fn destroy(&mut self) {
         self.syncer.stop();
-        let result = match self.fs.take().map(Arc::try_unwrap) {
-            Some(Ok(fs)) => fs.close(),
-            _ => Err(Error::Aborted),
+        let Some(mut fs) = self.fs.take() else { return };
+        let result = loop {
+            // a commit for a signal may be under way
+            match Arc::try_unwrap(fs) {
+                Ok(fs) => break fs.close(),
+                Err(shared) => fs = shared,
+            }
+            std::thread::sleep(Duration::from_millis(5));
         };
         *self.closed.lock() = Some(result);
     }
