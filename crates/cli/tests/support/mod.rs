@@ -6,5 +6,6 @@
 pub mod damage;
 pub mod facts;
 pub mod hostile;
+pub mod mount;
 pub mod program;
 pub mod untouched;
