@@ -8,6 +8,7 @@
 pub mod blocks;
 pub mod damage;
 pub mod hostile;
+pub mod mount;
 pub mod program;
 pub mod untouched;
 

@@ -1,0 +1,71 @@
+//! fsx: random reads, writes, truncates and mapped accesses of one file, compared with a copy in memory.
+//!
+//! Not among the operations, since a mount does not serve them yet: posix_fallocate, punch_hole, copy_file_range.
+
+mod support;
+
+use std::process::Command;
+
+use buttery_judge::oracle::program;
+use buttery_judge::{Need, TempDir, need};
+use support::mount::{Mount, can_mount_and_judge};
+
+/// Runs this many operations with the program fsx, as this configuration says, and has the image judged.
+fn fsx(label: &str, seed: u64, operations: u32, configuration: &str) {
+    let Some(()) = can_mount_and_judge() else { return };
+    let Some(()) = need(&[Need::Program("fsx")]) else { return };
+    let dir = TempDir::new(label).expect("a folder");
+    let mount = Mount::create(&dir, "1G");
+    let file = dir.join("configuration");
+    std::fs::write(&file, configuration).expect("a file");
+    let mut command = Command::new(program("fsx").expect("fsx"));
+    command.arg("-f").arg(&file).args(["-N", &operations.to_string(), "-S", &seed.to_string(), "-P"]);
+    let out = command.arg(dir.path()).arg(mount.join("file")).output().expect("fsx");
+    let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && said.contains("A-OK"), "{label}, seed {seed}: {}\n{said}", out.status);
+    mount.judge();
+}
+
+/// Without a commit after each mapped write, so that what the page cache and the server hold is mixed for long.
+#[test]
+fn a_hundred_thousand_operations() {
+    let configuration = "
+        flen = 1048576
+        nomsyncafterwrite = true
+        [opsize]
+        max = 131072
+        [weights]
+        close_open = 1.0
+        invalidate = 1.0
+        mapread = 10.0
+        mapwrite = 10.0
+        read = 10.0
+        write = 10.0
+        truncate = 5.0
+        fsync = 0.01
+        fdatasync = 0.01
+        sendfile = 1.0
+        posix_fadvise = 1.0
+    ";
+    fsx("fsx", 1, 100_000, configuration);
+}
+
+#[test]
+fn small_operations_with_many_commits() {
+    let configuration = "
+        flen = 65536
+        [opsize]
+        max = 5000
+        [weights]
+        close_open = 1.0
+        invalidate = 1.0
+        mapread = 5.0
+        mapwrite = 5.0
+        read = 10.0
+        write = 10.0
+        truncate = 10.0
+        fsync = 1.0
+        fdatasync = 1.0
+    ";
+    fsx("fsx-small", 2, 5000, configuration);
+}
