@@ -131,10 +131,11 @@ fn towers_of_snapshots() {
 }
 
 fn tower(seed: u64, height: usize) -> Vec<Op> {
+    const EACH: usize = 150;
+    let mix = random::Mix { subvolumes: false, ..random::Mix::new(seed, EACH * height) };
     let mut ops = shapes::sizes(b"base");
-    for n in 0..height {
-        let mix = random::Mix { subvolumes: false, ..random::Mix::new(seed + n as u64, 150) };
-        ops.extend(random::ops(&mix));
+    for (n, some) in random::ops(&mix).chunks(EACH).enumerate() {
+        ops.extend_from_slice(some);
         let from = if n % 3 == 2 { format!("snap{}", n - 1).into_bytes() } else { Vec::new() };
         ops.push(Op::Snapshot { from, to: format!("snap{n}").into_bytes(), read_only: n % 4 == 3 });
     }
