@@ -30,8 +30,6 @@ fn open(file: &Path) -> Filesystem {
 fn work(image: &KernelImage, seed: u64, rounds: usize, steps: usize) -> Result<(), String> {
     let text = |e: std::io::Error| e.to_string();
     let file = image.file();
-    let mark = dmesg::Mark::now().map_err(text)?;
-    let mut devices = Vec::new();
     for round in 0..rounds {
         let fs = open(file);
         let weights = Weights { nodes_max: 3000, ..Weights::default() };
@@ -44,23 +42,35 @@ fn work(image: &KernelImage, seed: u64, rounds: usize, steps: usize) -> Result<(
         }
         fs.close().map_err(|e| format!("round {round}: close: {e}"))?;
         btrfs_check_data(file).map_err(|e| format!("round {round}: {e}"))?;
-        let mount = KernelMount::one(file, "subvolid=5").map_err(text)?;
-        devices.extend(mount.loops().iter().map(|l| l.device().to_path_buf()));
-        sim.compare_with(&walk(mount.path()).map_err(text)?).map_err(|e| format!("the kernel: {e}"))?;
-        kernel_scrub(mount.path())?;
-        workload::run(mount.path(), &kernel_ops(&sim.model, seed * 77 + round as u64, round))
-            .map_err(text)?;
-        mount.unmount().map_err(text)?;
+        mounted(file, "subvolid=5", |top| {
+            sim.compare_with(&walk(top).map_err(text)?).map_err(|e| format!("the kernel: {e}"))?;
+            kernel_scrub(top)?;
+            workload::run(top, &kernel_ops(&sim.model, seed * 77 + round as u64, round)).map_err(text)
+        })?;
         btrfs_check_data(file).map_err(|e| format!("round {round}, after the kernel: {e}"))?;
-        let mount = KernelMount::one(file, "ro,subvolid=5").map_err(text)?;
-        let seen = walk(mount.path()).map_err(text)?;
-        mount.unmount().map_err(text)?;
+        let mut seen = Vec::new();
+        mounted(file, "ro,subvolid=5", |top| Ok(seen = walk(top).map_err(text)?))?;
         let ours = facts::of_image(&image.files, "subvolid=5")?;
         compare(&ownerless(seen), &ownerless(ours), &Compare::default())
             .map_err(|e| format!("read again: {e}"))?;
     }
+    Ok(())
+}
+
+/// What is done on a mount of the kernel's, which must not complain meanwhile.
+fn mounted<T>(
+    file: &Path,
+    options: &str,
+    work: impl FnOnce(&Path) -> Result<T, String>,
+) -> Result<T, String> {
+    let text = |e: std::io::Error| e.to_string();
+    let mark = dmesg::Mark::now().map_err(text)?;
+    let mount = KernelMount::one(file, options).map_err(text)?;
+    let devices: Vec<_> = mount.loops().iter().map(|l| l.device().to_path_buf()).collect();
+    let result = work(mount.path())?;
+    mount.unmount().map_err(text)?;
     let complaints = mark.complaints_of(&devices).map_err(text)?;
-    if complaints.is_empty() { Ok(()) } else { Err(complaints.join("\n")) }
+    if complaints.is_empty() { Ok(result) } else { Err(complaints.join("\n")) }
 }
 
 /// What the kernel does then: it changes files that there are, takes snapshots, deletes some, and begins new things.
@@ -94,6 +104,12 @@ fn kernel_ops(model: &Model, seed: u64, round: usize) -> Vec<Op> {
     ops
 }
 
+/// `BUTTERY_SIM_ROUNDS` multiplies the rounds.
+fn rounds(default: usize) -> usize {
+    let factor = std::env::var("BUTTERY_SIM_ROUNDS").ok();
+    default * factor.map_or(1, |n| n.parse().expect("a number"))
+}
+
 fn specs() -> Vec<(&'static str, usize)> {
     vec![
         ("-n 4096", 4096),
@@ -112,9 +128,9 @@ fn random_workloads_with_snapshots_go_on() {
         let spec = ImageSpec::new()
             .mkfs(&format!("{mkfs} -O no-holes,free-space-tree"))
             .mount(mount)
-            .workload(nodesize, 500 + seed as u64, 1500);
+            .workload(nodesize, 500 + seed as u64, 1000);
         let Some(image) = kernel_image(&spec) else { return };
-        work(&image, 40 + seed as u64, 2, 700).unwrap_or_else(|e| panic!("{mkfs}: {e}"));
+        work(&image, 40 + seed as u64, rounds(1), 600).unwrap_or_else(|e| panic!("{mkfs}: {e}"));
     }
 }
 
@@ -126,15 +142,16 @@ fn towers_of_snapshots() {
             .mkfs(&format!("{mkfs} -O no-holes,free-space-tree"))
             .ops(tower(900 + seed as u64, 12));
         let Some(image) = kernel_image(&spec) else { return };
-        work(&image, 60 + seed as u64, 3, 400).unwrap_or_else(|e| panic!("{mkfs}: {e}"));
+        work(&image, 60 + seed as u64, rounds(1), 400).unwrap_or_else(|e| panic!("{mkfs}: {e}"));
     }
 }
 
 fn tower(seed: u64, height: usize) -> Vec<Op> {
+    const EACH: usize = 150;
+    let mix = random::Mix { subvolumes: false, ..random::Mix::new(seed, EACH * height) };
     let mut ops = shapes::sizes(b"base");
-    for n in 0..height {
-        let mix = random::Mix { subvolumes: false, ..random::Mix::new(seed + n as u64, 150) };
-        ops.extend(random::ops(&mix));
+    for (n, some) in random::ops(&mix).chunks(EACH).enumerate() {
+        ops.extend_from_slice(some);
         let from = if n % 3 == 2 { format!("snap{}", n - 1).into_bytes() } else { Vec::new() };
         ops.push(Op::Snapshot { from, to: format!("snap{n}").into_bytes(), read_only: n % 4 == 3 });
     }
@@ -154,6 +171,6 @@ fn after_a_balance() {
         command.args(["balance", "start", "--full-balance"]).arg(mount.path());
         run(&mut command).expect("a balance");
         mount.unmount().expect("an unmount");
-        work(&image, 80 + seed as u64, 2, 400).unwrap_or_else(|e| panic!("{mkfs}: {e}"));
+        work(&image, 80 + seed as u64, rounds(1), 400).unwrap_or_else(|e| panic!("{mkfs}: {e}"));
     }
 }

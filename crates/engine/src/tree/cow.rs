@@ -1,6 +1,6 @@
 //! Copy on write: a block of an earlier transaction becomes one of this transaction, and the references that follow.
 //!
-//! A block that may be shared with a snapshot has its references counted, in the extent tree and among the delayed
+//! A block that may be shared with a snapshot, or that a balance moved, has its references counted, in the extent tree and among the delayed
 //! ones. Who then holds the references of its children is decided by the block's owner and FULL_BACKREF:
 //!
 //! | references | owner is this tree, not FULL_BACKREF | otherwise |
@@ -16,6 +16,7 @@ use crate::store::Block;
 use buttery_disk::check::Expect;
 use buttery_disk::edit;
 use buttery_disk::extent::flags::FULL_BACKREF;
+use buttery_disk::node::flags::RELOC;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -80,7 +81,8 @@ impl Editor<'_, '_> {
         let (bytenr, level) = (header.bytenr.get(), header.level);
         let snapshot = self.tree.last_snapshot.load(Ordering::Acquire);
         // a subvolume's root block is its own: taking a snapshot copies it
-        let shareable = self.tree.is_subvolume() && !is_root && header.generation.get() <= snapshot;
+        let may_share = header.generation.get() <= snapshot || header.flags.get() & RELOC != 0;
+        let shareable = self.tree.is_subvolume() && !is_root && may_share;
         let (refs, flags) = if shareable { self.trans.block_refs(bytenr, level)? } else { (1, 0) };
         if refs == 0 {
             return Err(Error::Corrupt(format!("block {bytenr} is in use but has no extent item").into()));
