@@ -1,6 +1,6 @@
 //! See `buttery_fuzz::image`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+libfuzzer_sys::fuzz_target!(init: buttery_fuzz::prepare(), |data: &[u8]| {
     buttery_fuzz::image(data);
 });

@@ -35,13 +35,13 @@ pub fn unpack(n: usize) -> Vec<Arc<MemDevice>> {
 fn unpack_device(packed: &[u8]) -> MemDevice {
     let mut input = zstd::Decoder::with_buffer(packed).expect("a zstd file");
     let device = MemDevice::new("device", 256 << 20);
-    let (mut at, mut piece) = (0, vec![0; 1 << 16]);
+    let (mut at, mut piece, zeros) = (0, vec![0; 1 << 16], [0; 1 << 16]);
     loop {
         let n = io::Read::read(&mut input, &mut piece).expect("a zstd file");
         if n == 0 {
             return device;
         }
-        if piece[..n].iter().any(|&b| b != 0) {
+        if piece[..n] != zeros[..n] {
             device.write_at(at, &[IoSlice::new(&piece[..n])]).expect("room");
         }
         at += n as u64;

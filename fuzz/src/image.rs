@@ -20,10 +20,10 @@ use super::golden;
 
 /// How many changes are made at most.
 const CHANGES_MAX: usize = 12;
-/// How much of an image is looked at: enough for every sound one among them.
-const PATHS_MAX: usize = 3000;
-const READS_MAX: usize = 20_000;
-const FILE_READS_MAX: usize = 40;
+/// How much of an image is looked at: all of most, a part of the largest.
+const PATHS_MAX: usize = 300;
+const READS_MAX: usize = 1000;
+const FILE_READS_MAX: usize = 20;
 
 /// How far an input came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +43,11 @@ struct Base {
 }
 
 static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| (0..golden::NAMES.len()).map(base).collect());
+
+/// Unpacks the images, which takes longer than any input may.
+pub fn prepare() {
+    LazyLock::force(&BASES);
+}
 
 fn base(n: usize) -> Base {
     let devices = golden::unpack(n);
@@ -331,7 +336,7 @@ fn look_at(
 
 /// Reads where there are data, and a little of each end.
 fn read(fs: &Filesystem, id: FileId, size: u64, reads: &mut usize) -> buttery::Result<()> {
-    let mut buf = vec![0; 200_000];
+    let mut buf = vec![0; 30_000];
     let (mut at, mut left) = (0, FILE_READS_MAX);
     while at < size && left > 0 && *reads > 0 {
         (left, *reads) = (left - 1, *reads - 1);
@@ -345,7 +350,7 @@ fn read(fs: &Filesystem, id: FileId, size: u64, reads: &mut usize) -> buttery::R
         assert!(hole > data, "data at {data}, and a hole at {hole}");
         let n = fs.read(id, data, &mut buf)?;
         assert!(n > 0 && n as u64 <= size - data);
-        at = (data + n as u64).max(hole.min(data + (1 << 20)));
+        at = (data + n as u64).max(hole.min(data + (1 << 17)));
     }
     for offset in [0, size.saturating_sub(1000), size / 2 + 1] {
         let n = fs.read(id, offset, &mut buf[..3000])?;

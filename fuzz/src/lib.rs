@@ -14,5 +14,5 @@ mod image;
 mod sb;
 
 pub use block::tree_block;
-pub use image::image;
+pub use image::{image, prepare};
 pub use sb::superblock;

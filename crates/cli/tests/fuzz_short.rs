@@ -87,6 +87,7 @@ fn tree_blocks() {
 
 #[test]
 fn images() {
+    fuzz::prepare();
     corpus("image", fuzz::image);
     let (mut opened, mut unhurt, mut failures) = (0, 0, 0);
     for n in 0..MUTATIONS {

@@ -14,7 +14,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::{Data, Fallocate, Name, Node, Op};
-use crate::facts::{Fact, Time};
+use crate::facts::Time;
 use crate::guard;
 use crate::walk::join;
 
@@ -124,8 +124,8 @@ fn apply_subvolume(root: &Path, op: &Op) -> io::Result<()> {
             command.arg("snapshot").args(read_only.then_some("-r")).arg(join(root, from)).arg(join(root, to))
         }
         Op::DeleteSubvolume { path } => {
-            // The stand-in for a nested subvolume in a snapshot is not one; the program would say so in words.
-            if join(root, path).symlink_metadata()?.ino() == Fact::STUB_INO {
+            // Not a subvolume's top directory; the program would say so in words.
+            if join(root, path).symlink_metadata()?.ino() != 256 {
                 return Err(Errno::INVAL.into());
             }
             command.arg("delete").arg(join(root, path))
