@@ -3,6 +3,7 @@
 //! Whatever finds no space must say so and nothing else; deleting works on a full file system; all space comes back.
 
 use buttery::{Error, FileId, Filesystem, NewNode, TreeId, XattrMode};
+use buttery_codec::CsumType;
 use buttery_device::Device;
 use buttery_disk::chunk::{BlockGroupItem, bg};
 use buttery_disk::zerocopy::FromBytes;
@@ -113,7 +114,9 @@ impl Filler<'_> {
             let at = self.rng.below(self.files.len() as u64) as usize;
             let (name, id) = self.files.swap_remove(at);
             if self.rng.one_in(5) {
-                self.fs.truncate(id, 0).unwrap_or_else(|e| panic!("truncate to nothing: {e}"));
+                self.fs.truncate(id, 0).unwrap_or_else(|e| {
+                    panic!("truncate to nothing: {e}, nodes of {}", self.fs.engine().store().nodesize())
+                });
             }
             self.fs.unlink(self.dir, &name).unwrap_or_else(|e| {
                 panic!("unlink with {} left: {e} ({:?})", self.files.len(), self.fs.engine().abort_reason())
@@ -199,4 +202,55 @@ fn nodes_of_16k() {
 #[test]
 fn nodes_of_64k() {
     rounds(256 << 20, &options(65536, 4), 4, &ALL);
+}
+
+/// Large files with long checksums in small nodes: deleting one changes few extents, but many leaves of checksums.
+#[test]
+fn checksums_of_large_files() {
+    let options = MkfsOptions { csum: CsumType::Sha256, ..options(4096, 5) };
+    let device = image::in_memory(1 << 30, &options);
+    let fs = image::open(&device);
+    let mut filler = Filler { fs: &fs, rng: Rng::new(5), dir: fs.root(), files: Vec::new() };
+    let bytes = vec![7; 32 << 20];
+    while filler.create().is_some_and(|id| done("write", &fs, fs.write(id, 0, &bytes))) {}
+    filler.fill(Fill::Metadata);
+    let large = filler.files.iter().take(40).cloned().collect::<Vec<_>>();
+    for (name, _) in &large {
+        fs.unlink(fs.root(), name).unwrap_or_else(|e| panic!("unlink: {e}"));
+    }
+    fs.sync().unwrap_or_else(|e| panic!("commit: {e}"));
+    filler.files.drain(..large.len());
+    filler.empty();
+    fs.close().unwrap_or_else(|e| panic!("close: {e}"));
+    judge(&device, "empty");
+}
+
+/// Several threads fill and empty at once.
+#[test]
+fn four_threads() {
+    for seed in 0..3 {
+        let device = image::in_memory(192 << 20, &options([4096, 16384, 65536][seed as usize], seed));
+        let fs = image::open(&device);
+        for round in 0..3u64 {
+            std::thread::scope(|scope| {
+                for n in 0..4u64 {
+                    let fs = &fs;
+                    scope.spawn(move || {
+                        let name = format!("dir-{n}").into_bytes();
+                        let dir =
+                            fs.create(fs.root(), &name, NewNode::directory(0o755)).expect("a directory");
+                        let rng = Rng::new(seed * 100 + round * 10 + n);
+                        let mut filler = Filler { fs, rng, dir, files: Vec::new() };
+                        filler.fill([Fill::Mixed, Fill::Metadata, Fill::Mixed, Fill::Data][n as usize]);
+                        filler.empty();
+                        fs.rmdir(fs.root(), &name).unwrap_or_else(|e| panic!("rmdir: {e}"));
+                    });
+                }
+            });
+            fs.sync().expect("a commit");
+            judge(&device, &format!("seed {seed}, round {round}"));
+        }
+        fs.close().unwrap_or_else(|e| panic!("close: {e}"));
+        judge(&device, &format!("seed {seed}, closed"));
+    }
 }

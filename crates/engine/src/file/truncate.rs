@@ -7,8 +7,8 @@ use crate::txn::Purpose;
 use crate::{Engine, Error, Result};
 use buttery_disk::inode::{Timespec, mode};
 
-/// How many extents one transaction drops.
-const BATCH: usize = 128;
+/// How many extents one handle drops: what it reserves must fit into the global reserve of the smallest file system.
+const BATCH: usize = 32;
 
 /// Sets a file's size. What lies beyond is dropped, what is added reads as zeros.
 pub fn truncate(engine: &Engine, tree: &Tree, ino: u64, size: u64, now: Timespec) -> Result<()> {
@@ -37,7 +37,7 @@ pub fn truncate(engine: &Engine, tree: &Tree, ino: u64, size: u64, now: Timespec
         write::outline(engine, tree, ino, now)?;
         write::clear_behind_end(engine, tree, ino, &item, now)?;
     }
-    engine.change(2, if size < old { Purpose::Free } else { Purpose::Change }, |trans| {
+    engine.change(2, if size <= old { Purpose::Free } else { Purpose::Change }, |trans| {
         inode::update(trans, tree, ino, |item| {
             write::touch(item, 0, now);
             item.size = size.into();

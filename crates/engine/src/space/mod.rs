@@ -32,6 +32,8 @@ pub struct Space {
     committing: Mutex<BTreeMap<u64, u64>>,
     /// Bytes of metadata space promised to handles.
     reserved: AtomicU64,
+    /// One promise at a time.
+    pub(crate) reserving: Mutex<()>,
     /// One chunk allocation at a time.
     pub(crate) allocating: Mutex<()>,
     chunk_tree_uuid: [u8; 16],
@@ -50,6 +52,7 @@ impl Space {
             pinned: Mutex::default(),
             committing: Mutex::default(),
             reserved: 0.into(),
+            reserving: Mutex::new(()),
             allocating: Mutex::new(()),
             chunk_tree_uuid,
             profiles,

@@ -44,7 +44,8 @@ pub(crate) fn global_reserve(engine: &Engine) -> Result<u64> {
 /// Reserves metadata space for a handle. Allocates a chunk, or commits to get freed space back, where that helps.
 pub(crate) fn metadata(engine: &Engine, items: u64, purpose: Purpose) -> Result<u64> {
     let need = bytes_for(engine, items);
-    let mut last = false;
+    // what gives space back tries again for as long as other handles may hold what it needs
+    let mut tries = if purpose == Purpose::Free { 8 } else { 1 };
     loop {
         if try_reserve(engine, need, purpose)? {
             return Ok(need);
@@ -52,10 +53,12 @@ pub(crate) fn metadata(engine: &Engine, items: u64, purpose: Purpose) -> Result<
         if chunks::allocate(engine, Class::Metadata)? {
             continue;
         }
-        if last {
+        if tries == 0 {
             return Err(Error::NoSpace);
         }
-        last = !give_back(engine)?;
+        if !give_back(engine)? {
+            tries -= 1;
+        }
     }
 }
 
@@ -79,13 +82,13 @@ fn try_reserve(engine: &Engine, need: u64, purpose: Purpose) -> Result<bool> {
         Purpose::Free => 0,
     };
     let commit = commit_reserve(engine)?;
-    // promised first and taken back if it was too much, so that two handles cannot be promised the same bytes
-    space.reserve(need);
-    if space.available(Class::Metadata) >= space.reserved() + commit + floor {
-        return Ok(true);
+    // one at a time, so that two handles are neither promised the same bytes nor see the other's try as a promise
+    let _one = space.reserving.lock();
+    let enough = space.available(Class::Metadata) >= space.reserved() + need + commit + floor;
+    if enough {
+        space.reserve(need);
     }
-    space.unreserve(need);
-    Ok(false)
+    Ok(enough)
 }
 
 /// Allocates up to `want` bytes for data, at least one sector. Allocates a chunk, or commits, where that helps.
