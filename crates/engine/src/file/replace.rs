@@ -11,6 +11,8 @@ use buttery_disk::{Key, item};
 
 /// How many extents are looked at before the tree is changed.
 const BATCH: usize = 64;
+/// Where the number of extents is limited, their bytes are too: their checksums go in the same commit.
+const BYTES_MAX: u64 = 64 << 20;
 
 /// What dropping did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +68,9 @@ pub(crate) fn drop_extents(
         for (key, extent) in found {
             bytes += drop_one(&mut editor, tree, ino, key, &extent, start, end)?;
             to = key.offset;
+            if most < usize::MAX && bytes >= BYTES_MAX {
+                return Ok(Dropped { bytes, from: to });
+            }
         }
         done += count;
         if count < want || to <= start {

@@ -31,7 +31,11 @@ fn commit_reserve(engine: &Engine) -> Result<u64> {
         }
     }
     let touched = writer.refs.len() as u64 * 4 * nodesize;
-    Ok(touched.min(trees * 2) + 32 * nodesize)
+    // the leaves of the checksums that go with freed data, which may be half full
+    let ctx = engine.volume().context();
+    let sums = writer.refs.old_data() / ctx.sectorsize as u64 * ctx.csum_size as u64 * 2;
+    let sums = sums.min(engine.tree(TreeId(objectid::CSUM_TREE))?.bytes_used());
+    Ok(touched.min(trees * 2) + sums + 32 * nodesize)
 }
 
 /// What only operations that free space may use.

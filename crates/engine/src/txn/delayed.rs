@@ -4,7 +4,7 @@ use buttery_disk::extent::{BackRef, flags};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// What an extent is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +33,8 @@ const SHARDS: usize = 16;
 pub(crate) struct DelayedRefs {
     shards: [Mutex<HashMap<u64, Head>>; SHARDS],
     heads: AtomicUsize,
+    /// Bytes of the data extents among them that are older than this transaction, and whose checksums may go.
+    old_data: AtomicU64,
 }
 
 impl DelayedRefs {
@@ -60,7 +62,12 @@ impl DelayedRefs {
 
     /// A reference more, or fewer.
     pub fn add(&self, bytenr: u64, len: u64, kind: ExtentKind, backref: BackRef, count: i64) {
-        self.change(bytenr, len, kind, |head| *head.refs.entry(backref).or_insert(0) += count);
+        self.change(bytenr, len, kind, |head| {
+            if kind == ExtentKind::Data && head.refs.is_empty() {
+                self.old_data.fetch_add(len, Ordering::Relaxed);
+            }
+            *head.refs.entry(backref).or_insert(0) += count;
+        });
     }
 
     /// The block's children are referenced by the block from now on.
@@ -81,6 +88,11 @@ impl DelayedRefs {
         self.heads.load(Ordering::Relaxed)
     }
 
+    /// Bytes of the older data extents with changes.
+    pub fn old_data(&self) -> u64 {
+        self.old_data.load(Ordering::Relaxed)
+    }
+
     /// Takes everything, by address.
     pub fn take(&self) -> Vec<(u64, Head)> {
         let mut all = Vec::new();
@@ -88,6 +100,7 @@ impl DelayedRefs {
             all.extend(shard.lock().drain());
         }
         self.heads.fetch_sub(all.len(), Ordering::Relaxed);
+        self.old_data.store(0, Ordering::Relaxed);
         all.sort_unstable_by_key(|(bytenr, _)| *bytenr);
         all
     }
