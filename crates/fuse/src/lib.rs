@@ -1,19 +1,21 @@
 //! The mount: translates the FUSE protocol, and holds no rule of a file system itself.
 //!
-//! [`serve`] mounts and serves until it is unmounted. `server` has a method for each request, `nodes` the numbers that
-//! the kernel knows files by, `errno` the one table from errors to what the kernel is told.
+//! [`serve`] mounts and serves until it is unmounted. `point` is the mount itself, `server` has a method for each
+//! request, `nodes` the numbers that the kernel knows files by, `errno` the one table from errors to what the kernel is told.
 #![forbid(unsafe_code)]
 
 mod attr;
 mod errno;
 mod nodes;
+mod point;
 mod server;
 mod syncer;
 
 pub use errno::errno;
+pub use point::unmount;
 
 use buttery::{Error, Filesystem};
-use fuser::{Config, MountOption, Session, SessionACL};
+use fuser::{Config, Session, SessionACL};
 use parking_lot::Mutex;
 use std::io;
 use std::path::Path;
@@ -70,21 +72,24 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     let closed = Arc::new(Mutex::new(None));
     let server = server::Server::new(fs, closed.clone()).map_err(ServeError::Close)?;
-    let mut session = Session::new(server, mountpoint, &config(options)).map_err(ServeError::Fuse)?;
-    let mut unmounter = session.unmount_callable();
+    let (point, device) = point::Point::mount(mountpoint, options).map_err(ServeError::Fuse)?;
+    let config = config(options);
+    let session = Session::from_fd(server, device, config.acl, config).map_err(ServeError::Fuse)?;
     let signals = signal_hook::consts::TERM_SIGNALS;
     let mut signals = signal_hook::iterator::Signals::new(signals).map_err(ServeError::Fuse)?;
     let handle = signals.handle();
+    let dir = mountpoint.to_path_buf();
     let waiter = std::thread::spawn(move || {
         for signal in signals.forever() {
             tracing::info!("signal {signal}: unmounting");
-            if let Err(error) = unmounter.unmount() {
+            if let Err(error) = leave(&dir) {
                 tracing::error!("unmounting: {error}");
             }
         }
     });
     ready();
     let result = session.run();
+    drop(point);
     handle.close();
     let _ = waiter.join();
     match closed.lock().take() {
@@ -95,25 +100,16 @@ pub fn serve(
     result.map_err(ServeError::Fuse)
 }
 
+/// Commits and unmounts. Whoever has files open may go on, and the server ends after them.
+fn leave(dir: &Path) -> io::Result<()> {
+    let committed = rustix::fs::getxattr(dir, CONTROL_SYNC, &mut [0; 2]);
+    unmount(dir, true)?;
+    committed?;
+    Ok(())
+}
+
 fn config(options: &MountOptions) -> Config {
-    let mut list = vec![
-        MountOption::FSName(options.source.clone()),
-        MountOption::Subtype("buttery".into()),
-        if options.read_only { MountOption::RO } else { MountOption::RW },
-    ];
-    if options.default_permissions {
-        list.push(MountOption::DefaultPermissions);
-    }
-    for flag in &options.flags {
-        match flag.as_str() {
-            "dev" => list.push(MountOption::Dev),
-            "suid" => list.push(MountOption::Suid),
-            "noexec" => list.push(MountOption::NoExec),
-            _ => {}
-        }
-    }
     let mut config = Config::default();
-    config.mount_options = list;
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = can_clone();
