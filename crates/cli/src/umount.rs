@@ -6,7 +6,7 @@ use buttery_fuse::{CONTROL_PID, CONTROL_SYNC};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -27,7 +27,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let pid = server(&dir)?;
     let server = pidfd_open(pid, PidfdFlags::empty()).context("the server's process")?;
     let committed = commit(&dir);
-    unmount(&dir)?;
+    buttery_fuse::unmount(&dir, false).with_context(|| format!("unmounting {}", dir.display()))?;
     loop {
         let mut fds = [PollFd::new(&server, PollFlags::IN)];
         match poll(&mut fds, None) {
@@ -50,19 +50,5 @@ fn server(dir: &Path) -> Result<Pid> {
 
 fn commit(dir: &Path) -> Result<()> {
     xattr::get(dir, CONTROL_SYNC).with_context(|| format!("{}: the commit failed", dir.display()))?;
-    Ok(())
-}
-
-fn unmount(dir: &Path) -> Result<()> {
-    let context = || format!("unmounting {}", dir.display());
-    match rustix::mount::unmount(dir, rustix::mount::UnmountFlags::empty()) {
-        Ok(()) => return Ok(()),
-        Err(rustix::io::Errno::PERM) => {}
-        Err(error) => return Err(error).with_context(context),
-    }
-    let output = Command::new("fusermount3").arg("-u").arg("--").arg(dir).output().context("fusermount3")?;
-    if !output.status.success() {
-        bail!("{}: {}", context(), String::from_utf8_lossy(&output.stderr).trim_end());
-    }
     Ok(())
 }

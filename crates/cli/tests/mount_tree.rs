@@ -20,6 +20,13 @@ fn archive() -> Vec<u8> {
     let mut archive = tar::Builder::new(Vec::new());
     for d in 0..DIRECTORIES {
         let dir = format!("tree/part-{}/dir-{d}", d / 25);
+        if d == 0 {
+            append_dir(&mut archive, "tree");
+        }
+        if d % 25 == 0 {
+            append_dir(&mut archive, &format!("tree/part-{}", d / 25));
+        }
+        append_dir(&mut archive, &dir);
         for f in 0..FILES {
             let name = format!("{dir}/file{f}.rs");
             let mut header = tar::Header::new_gnu();
@@ -37,6 +44,15 @@ fn archive() -> Vec<u8> {
         }
     }
     archive.into_inner().expect("an archive")
+}
+
+fn append_dir(archive: &mut tar::Builder<Vec<u8>>, name: &str) {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Directory);
+    header.set_mode(0o755);
+    header.set_mtime(1_500_000_000);
+    header.set_size(0);
+    archive.append_data(&mut header, format!("{name}/"), &[][..]).expect("a folder");
 }
 
 fn unpack(archive: &[u8], to: &Path) {

@@ -1,23 +1,25 @@
 //! The mount: translates the FUSE protocol, and holds no rule of a file system itself.
 //!
-//! [`serve`] mounts and serves until it is unmounted. `server` has a method for each request, `nodes` the numbers that
-//! the kernel knows files by, `errno` the one table from errors to what the kernel is told.
+//! [`serve`] mounts and serves until it is unmounted. `point` is the mount itself, `server` has a method for each
+//! request, `nodes` the numbers that the kernel knows files by, `errno` the one table from errors to what the kernel is
+//! told.
 #![forbid(unsafe_code)]
 
 mod attr;
 mod errno;
 mod nodes;
+mod point;
 mod server;
 mod syncer;
 
 pub use errno::errno;
+pub use point::unmount;
 
 use buttery::{Error, Filesystem};
-use fuser::{Config, MountOption, Session, SessionACL};
+use fuser::{Config, Session, SessionACL};
 use parking_lot::Mutex;
 use std::io;
 use std::path::Path;
-use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Weak};
 
@@ -73,8 +75,9 @@ pub fn serve(
     let closed = Arc::new(Mutex::new(None));
     let server = server::Server::new(fs, closed.clone()).map_err(ServeError::Close)?;
     let shared = server.shared();
-    let mut session = Session::new(server, mountpoint, &config(options)).map_err(ServeError::Fuse)?;
-    let mut unmounter = session.unmount_callable();
+    let (point, device) = point::Point::mount(mountpoint, options).map_err(ServeError::Fuse)?;
+    let config = config(options);
+    let session = Session::from_fd(server, device, config.acl, config).map_err(ServeError::Fuse)?;
     let (events, queue) = channel();
     let signals = watch_signals(events.clone()).map_err(ServeError::Fuse)?;
     std::thread::spawn(move || events.send(Event::Ended(session.run())));
@@ -85,16 +88,17 @@ pub fn serve(
             Ok(Event::Signal(number)) => {
                 tracing::info!("signal {number}: committing and unmounting");
                 sync(&shared).map_err(ServeError::Close)?;
-                if let Err(error) = unmounter.unmount() {
+                if let Err(error) = unmount(mountpoint, false) {
                     // somebody still uses it: out of sight with it, and what they do from now on fails
                     tracing::warn!("unmounting: {error}; detaching instead");
-                    detach(mountpoint).map_err(ServeError::Fuse)?;
+                    point.detach().map_err(ServeError::Fuse)?;
                     return sync(&shared).map_err(ServeError::Close);
                 }
             }
             Err(_) => break Err(io::Error::other("the server is gone")),
         }
     };
+    drop(point);
     signals.close();
     match closed.lock().take() {
         Some(Err(error)) => return Err(ServeError::Close(error)),
@@ -129,36 +133,8 @@ fn sync(fs: &Weak<Filesystem>) -> Result<(), Error> {
     fs.upgrade().map_or(Ok(()), |fs| fs.sync())
 }
 
-/// Takes a mount that is in use out of the tree of directories.
-fn detach(mountpoint: &Path) -> io::Result<()> {
-    match rustix::mount::unmount(mountpoint, rustix::mount::UnmountFlags::DETACH) {
-        Err(rustix::io::Errno::PERM) => {
-            let status = Command::new("fusermount3").args(["-u", "-z", "--"]).arg(mountpoint).status()?;
-            if status.success() { Ok(()) } else { Err(io::Error::other("fusermount3 failed")) }
-        }
-        other => Ok(other?),
-    }
-}
-
 fn config(options: &MountOptions) -> Config {
-    let mut list = vec![
-        MountOption::FSName(options.source.clone()),
-        MountOption::Subtype("buttery".into()),
-        if options.read_only { MountOption::RO } else { MountOption::RW },
-    ];
-    if options.default_permissions {
-        list.push(MountOption::DefaultPermissions);
-    }
-    for flag in &options.flags {
-        match flag.as_str() {
-            "dev" => list.push(MountOption::Dev),
-            "suid" => list.push(MountOption::Suid),
-            "noexec" => list.push(MountOption::NoExec),
-            _ => {}
-        }
-    }
     let mut config = Config::default();
-    config.mount_options = list;
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = can_clone();
