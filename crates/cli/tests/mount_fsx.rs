@@ -30,10 +30,10 @@ fn fsx(label: &str, seed: u64, operations: u32, configuration: &str) {
 #[test]
 fn a_hundred_thousand_operations() {
     let configuration = "
-        flen = 1048576
+        flen = 524288
         nomsyncafterwrite = true
         [opsize]
-        max = 131072
+        max = 65536
         [weights]
         close_open = 1.0
         invalidate = 1.0
