@@ -1,7 +1,7 @@
 //! Mounting and unmounting: root by the system call, everybody else through fusermount3.
 //!
 //! The protocol's library could mount too. But it calls the type `fuse` where root mounts, so that the mount table does
-//! not tell whose mount it is; and it gives up where /dev/fuse is root's alone, although fusermount3 would open it.
+//! not tell whose mount it is, and it cannot unmount what somebody still uses.
 
 use crate::MountOptions;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
