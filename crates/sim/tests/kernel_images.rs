@@ -48,8 +48,7 @@ fn work(image: &KernelImage, seed: u64, rounds: usize, steps: usize) -> Result<(
             workload::run(top, &kernel_ops(&sim.model, seed * 77 + round as u64, round)).map_err(text)
         })?;
         btrfs_check_data(file).map_err(|e| format!("round {round}, after the kernel: {e}"))?;
-        let mut seen = Vec::new();
-        mounted(file, "ro,subvolid=5", |top| Ok(seen = walk(top).map_err(text)?))?;
+        let seen = mounted(file, "ro,subvolid=5", |top| walk(top).map_err(text))?;
         let ours = facts::of_image(&image.files, "subvolid=5")?;
         compare(&ownerless(seen), &ownerless(ours), &Compare::default())
             .map_err(|e| format!("read again: {e}"))?;
