@@ -160,7 +160,7 @@ fn read_only_writes_no_byte() {
     write(&mount.join("file"), b"1");
     let seen = facts(mount.path());
     mount.umount();
-    untouched(&[image.clone()], || {
+    untouched(std::slice::from_ref(&image), || {
         let mount = Mount::new(&image, "ro");
         assert_eq!(facts(mount.path()), seen);
         for error in [
