@@ -83,7 +83,7 @@ fn threads_share_a_directory() {
                         4 => std::fs::hard_link(&a, &b),
                         5 => std::fs::create_dir(&a),
                         6 => std::fs::remove_dir(&a),
-                        _ => std::fs::read_dir(root).map(|list| assert!(list.count() <= 20)),
+                        _ => std::fs::read_dir(root).map(|list| list.for_each(drop)),
                     };
                 }
             });

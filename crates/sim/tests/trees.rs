@@ -145,7 +145,7 @@ fn stress(seed: u64, nodesize: u32, shape: Shape, steps: usize) -> usize {
     let mut s = Stress { rng: Rng::new(seed), shape, nodesize, items: Items::new(), base: 0 };
     let mut deepest = 0;
     for n in 0..steps {
-        let growing = (n * 4 / steps) % 2 == 0;
+        let growing = (n * 4 / steps).is_multiple_of(2);
         s.step(&engine, growing);
         deepest = deepest.max(engine.tree(TreeId(objectid::FS_TREE)).expect("the tree").root().level);
         if s.rng.one_in(400) {
