@@ -2,6 +2,8 @@
 //!
 //! Start at [`Csum`] for what a checksum is, [`decompress`] for what the data of a compressed extent become.
 
+#![forbid(unsafe_code)]
+
 mod csum;
 mod decompress;
 
