@@ -197,6 +197,9 @@ impl Copy<'_> {
                 Err(error) => return Err(error.into()),
             };
             let end = self.fs.seek(stat.id, offset, false)?;
+            if end <= offset {
+                return Err(Error::Corrupt(format!("data and a hole are both at {offset}").into()).into());
+            }
             while offset < end {
                 let want = (end - offset).min(buf.len() as u64) as usize;
                 let n = self.fs.read(stat.id, offset, &mut buf[..want])?;

@@ -170,3 +170,19 @@ fn a_snapshot_with_two_nested_subvolumes_has_two_stand_ins() {
     buttery(&[&["cp".as_ref(), "-r".as_ref()], &words[..], &[out.as_os_str()]].concat()).quiet();
     assert!(out.join("inner").is_dir() && out.join("within").is_dir());
 }
+
+#[test]
+fn an_extent_of_no_bytes_is_no_data() {
+    let image = golden::open("csum-crc32c").expect("a golden image");
+    let fs = facts::open(&image.files, "").expect("the image");
+    let noise = id(&fs, "/small/noise");
+    let key = Key::new(noise.ino, item::EXTENT_DATA, 0);
+    damage::edit(&fs, &damage::leaf_with(&fs, noise.tree.0, key), |bytes| {
+        let slot = Node::new(bytes).search(&key).expect("the extent");
+        edit::data_mut(bytes, slot)[45..53].fill(0); // num_bytes
+    });
+    drop(fs);
+    let out = image.dir.join("out");
+    copy(&image, &out).sane().expect("an end");
+    assert!(std::fs::read(out.join("small/noise")).expect("a copy") == [0; 10_000]);
+}

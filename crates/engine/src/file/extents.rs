@@ -92,11 +92,20 @@ pub fn for_each(
             }
         }
     }
+    let mut reached = 0;
     while let Some((found, data)) = cursor.item() {
         if (found.objectid, found.kind) != (ino, item::EXTENT_DATA) || found.offset >= end {
             break;
         }
         let extent = Extent::parse(tree.id(), found, data)?;
+        // within a leaf the tree checker sees to that
+        if extent.start < reached {
+            let what = format!("the extent before it ends at {reached}: they overlap");
+            return Err(Error::corrupt(tree.id(), found, what));
+        }
+        if !matches!(extent.body, Body::Inline { .. }) {
+            reached = extent.end();
+        }
         if extent.end() > start && !visit(extent)? {
             break;
         }

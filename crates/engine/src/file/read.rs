@@ -166,6 +166,9 @@ pub fn seek(engine: &Engine, tree: &Tree, ino: u64, offset: u64, data: bool) -> 
     let view = tree.read(engine.store());
     extents::for_each(tree, &view, ino, offset, size, &mut |extent| {
         let has_data = matches!(extent.body, Body::Regular(_) | Body::Inline { .. });
+        if extent.len == 0 {
+            return Ok(true);
+        }
         if !data && extent.start > at {
             return Ok(false); // a gap begins at `at`
         }
