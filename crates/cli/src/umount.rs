@@ -23,11 +23,18 @@ pub fn sync(args: &Args) -> Result<ExitCode> {
 
 /// Commits, unmounts, and waits for the server's end.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let dir = args.dir.canonicalize().with_context(|| args.dir.display().to_string())?;
-    let pid = server(&dir)?;
+    // not canonicalize(): that fails where the server is gone
+    let dir = std::path::absolute(&args.dir).with_context(|| args.dir.display().to_string())?;
+    let pid = match server(&dir) {
+        Err(error) if is_dead(&error) => {
+            unmount(&dir)?;
+            bail!("{}: the server was gone; what was changed since its last commit is lost", dir.display());
+        }
+        pid => pid?,
+    };
     let server = pidfd_open(pid, PidfdFlags::empty()).context("the server's process")?;
     let committed = commit(&dir);
-    buttery_fuse::unmount(&dir, false).with_context(|| format!("unmounting {}", dir.display()))?;
+    unmount(&dir)?;
     loop {
         let mut fds = [PollFd::new(&server, PollFlags::IN)];
         match poll(&mut fds, None) {
@@ -51,4 +58,14 @@ fn server(dir: &Path) -> Result<Pid> {
 fn commit(dir: &Path) -> Result<()> {
     xattr::get(dir, CONTROL_SYNC).with_context(|| format!("{}: the commit failed", dir.display()))?;
     Ok(())
+}
+
+/// Whether a mount is left of a server that has ended.
+fn is_dead(error: &anyhow::Error) -> bool {
+    let cause = error.downcast_ref::<std::io::Error>();
+    cause.and_then(|e| e.raw_os_error()) == Some(rustix::io::Errno::NOTCONN.raw_os_error())
+}
+
+fn unmount(dir: &Path) -> Result<()> {
+    buttery_fuse::unmount(dir, false).with_context(|| format!("unmounting {}", dir.display()))
 }

@@ -358,6 +358,45 @@ fn root_keeps_its_files_from_others() {
 }
 
 #[test]
+fn a_write_takes_privileges_away() {
+    let Some((_dir, mount)) = new("privileges") else { return };
+    let file = mount.join("file");
+    let mode = || file.metadata().expect("stat").mode() & 0o7777;
+    let capable = || rustix::fs::getxattr(&file, "security.capability", &mut [0; 64]).is_ok();
+    let reset = || {
+        write(&file, b"1");
+        rustix::fs::chmod(&file, Mode::from(0o6777)).expect("chmod");
+        let value = shapes::capability();
+        rustix::fs::setxattr(&file, "security.capability", &value, XattrFlags::empty()).expect("set");
+        assert!(capable() && mode() == 0o6777);
+    };
+    reset();
+    File::options().append(true).open(&file).expect("a file").write_all(b"2").expect("a write");
+    assert!(!capable() && mode() == 0o6777, "root keeps set-id bits, not capabilities");
+    reset();
+    File::options().write(true).open(&file).expect("a file").set_len(1).expect("shorter");
+    assert!(!capable());
+    let shell = |script: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-ec", script]);
+        assert!(command.current_dir(mount.path()).status().expect("setpriv").success(), "{script}");
+    };
+    for script in [
+        "echo 3 >> file",
+        "truncate -s 1 file",
+        "dd if=/dev/zero of=file oflag=direct bs=4096 count=1 status=none",
+    ] {
+        reset();
+        shell(script);
+        assert!(!capable() && mode() == 0o777, "{script} left {:o}", mode());
+    }
+    reset();
+    rustix::fs::chown(&file, Some(rustix::fs::Uid::from_raw(1)), None).expect("chown");
+    assert!(!capable() && mode() == 0o777);
+    mount.judge();
+}
+
+#[test]
 fn what_is_written_with_o_sync_survives_a_crash() {
     let Some((_dir, mount)) = new("osync") else { return };
     let image = mount.image.clone();

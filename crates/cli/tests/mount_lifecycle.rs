@@ -3,7 +3,7 @@
 mod support;
 
 use std::fs::File;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -128,6 +128,43 @@ fn sigterm_commits_and_unmounts() {
         mount.vanished();
         judged(&image, &seen);
     }
+}
+
+#[test]
+fn sigterm_commits_and_ends_although_files_are_open() {
+    let Some(()) = can_mount_and_judge() else { return };
+    let Some((_dir, mount)) = new("detached") else { return };
+    let image = mount.image.clone();
+    let open = |name: &str| {
+        write(&mount.join(name), b"before");
+        File::options().read(true).write(true).open(mount.join(name)).expect("a file")
+    };
+    let (file, orphan) = (open("file"), open("orphan"));
+    std::fs::remove_file(mount.join("orphan")).expect("removed");
+    file.write_all_at(b"beyond", 0).expect("a write");
+    mount.signal(Signal::TERM);
+    assert!(mount.ended(Duration::from_secs(60)), "it does not end");
+    assert!(file.write_all_at(b"late", 0).is_err(), "a write that nobody serves");
+    mount.vanished();
+    drop((file, orphan));
+    check::btrfs_check_data(&image).unwrap_or_else(|e| panic!("{e}"));
+    let mount = Mount::new(&image, "");
+    assert_eq!(read(&mount.join("file")), b"beyond");
+    let seen = facts(mount.path());
+    assert_eq!(seen.len(), 2, "the root and one file");
+    mount.umount();
+    judged(&image, &seen);
+}
+
+#[test]
+fn what_is_left_of_a_killed_server_is_unmounted() {
+    let Some((_dir, mount)) = new("killed") else { return };
+    write(&mount.join("file"), b"1");
+    mount.signal(Signal::KILL);
+    assert!(mount.ended(Duration::from_secs(60)));
+    assert!(std::fs::read_dir(mount.path()).is_err());
+    buttery(&["umount".as_ref(), mount.path().as_os_str()]).fails(&["the server was gone"]);
+    mount.vanished();
 }
 
 #[test]

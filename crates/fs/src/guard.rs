@@ -14,6 +14,11 @@ impl Filesystem {
         self.write.as_ref().ok_or(Error::ReadOnly)
     }
 
+    /// Whether a file may be changed: not in a read-only snapshot, nor on a file system that is open for reading.
+    pub fn check_changeable(&self, id: FileId) -> Result<()> {
+        self.tree_to_change(id).map(drop)
+    }
+
     /// The tree of a subvolume that is about to be changed. Its orphans go at its first use.
     pub(crate) fn tree_to_change(&self, id: FileId) -> Result<Arc<Tree>> {
         let state = self.write_state()?;

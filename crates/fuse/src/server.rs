@@ -342,7 +342,11 @@ impl fuser::Filesystem for Server {
         self.reply_entry(reply, linked);
     }
 
-    fn open(&self, _req: &Request, _node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _req: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if flags.0 & libc::O_ACCMODE != libc::O_RDONLY {
+            // the kernel knows of no subvolume, so it does not know which are read-only
+            ok!(reply, self.file(node).and_then(|id| self.fs()?.check_changeable(id)));
+        }
         reply.opened(FileHandle(0), open_flags(flags.0));
     }
 

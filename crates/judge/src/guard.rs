@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -49,7 +49,13 @@ impl Drop for TempDir {
 
 /// A loop device over an image file.
 #[derive(Debug)]
-pub struct Loop(PathBuf);
+pub struct Loop {
+    device: PathBuf,
+    image: PathBuf,
+}
+
+/// How long a detached loop device may stay, because another process happens to look at it.
+const DETACHING: Duration = Duration::from_secs(20);
 
 impl Loop {
     pub fn attach(image: &Path) -> io::Result<Loop> {
@@ -76,7 +82,9 @@ impl Loop {
             let mut command = Command::new("losetup");
             command.args(options).args(["--find", "--show"]).arg(image);
             match run(&mut command) {
-                Ok(out) => return Ok(Loop(PathBuf::from(out.trim()))),
+                Ok(out) => {
+                    return Ok(Loop { device: PathBuf::from(out.trim()), image: image.canonicalize()? });
+                }
                 // Another process may have taken the device that losetup found.
                 Err(_) if tries < 5 => tries += 1,
                 Err(e) => return Err(e),
@@ -87,16 +95,29 @@ impl Loop {
 
     /// `/dev/loopN`
     pub fn device(&self) -> &Path {
-        &self.0
+        &self.device
+    }
+
+    /// Whether the device still stands on the image.
+    fn attached(&self) -> bool {
+        let name = self.device.file_name().unwrap_or_default();
+        let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
+        let found = std::fs::read_to_string(backing).unwrap_or_default();
+        Path::new(found.trim_end_matches('\n')) == self.image
     }
 }
 
 impl Drop for Loop {
     fn drop(&mut self) {
         // The kernel's driver remembers every device it has seen, and would find this one in a later file system.
-        let _ = run(Command::new("btrfs").args(["device", "scan", "--forget"]).arg(&self.0));
-        if let Err(e) = run(Command::new("losetup").arg("--detach").arg(&self.0)) {
-            eprintln!("cannot detach {}: {e}", self.0.display());
+        let _ = run(Command::new("btrfs").args(["device", "scan", "--forget"]).arg(&self.device));
+        if let Err(e) = run(Command::new("losetup").arg("--detach").arg(&self.device)) {
+            eprintln!("cannot detach {}: {e}", self.device.display());
+        }
+        // While anyone has it open, the kernel only notes that it shall go; the image is in use until then.
+        let began = Instant::now();
+        while self.attached() && began.elapsed() < DETACHING {
+            sleep(Duration::from_millis(5));
         }
     }
 }
