@@ -137,7 +137,7 @@ impl CopyIn<'_> {
         } else if self.archive {
             let rdev = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
             self.make_way(dir, name)?;
-            self.fs.create(dir, name, NewNode { mode: meta.mode(), uid: 0, gid: 0, rdev })?
+            self.fs.create(dir, name, NewNode { mode: meta.mode(), uid: 0, gid: 0, rdev, umask: None })?
         } else {
             bail!("special files are copied with -a only");
         };

@@ -94,7 +94,8 @@ impl Untar<'_> {
         };
         let dir = self.directory(&dirs)?;
         let permissions = meta.attr.mode.unwrap_or(0o644);
-        let bits = |kind: u32| NewNode { mode: kind | permissions, uid: 0, gid: 0, rdev: (0, 0) };
+        let bits =
+            |kind: u32| NewNode { mode: kind | permissions, uid: 0, gid: 0, rdev: (0, 0), umask: None };
         let node = match kind {
             EntryType::Directory => return self.make_directory(dir, name, &last, meta),
             EntryType::Link => return self.hard_link(entry, dir, &last),

@@ -22,13 +22,12 @@ use support::mount::{Mount, all_but_births, facts, judged, stubs};
 const KERNEL_OPS: usize = 1500;
 const OPS: usize = 400;
 
-/// What a mount takes: no preallocation, clones and ACLs yet, and nothing that needs an ioctl.
+/// What a mount takes: no preallocation and clones yet, and nothing that needs an ioctl.
 fn supported(seed: u64) -> Vec<Op> {
     let mix = Mix { subvolumes: false, properties: false, ..Mix::new(seed, OPS) };
     let mut list = ops(&mix);
     list.retain(|op| match op {
         Op::Fallocate { .. } | Op::Clone { .. } => false,
-        Op::SetXattr { name, .. } => !name.starts_with(b"system.posix_acl"),
         _ => true,
     });
     list

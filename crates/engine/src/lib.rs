@@ -129,9 +129,21 @@ impl Engine {
         self.writer.as_ref().map_or(0, |w| w.refs.len())
     }
 
-    /// Bytes of the data groups, and how many of them are used; known on a file system open for writing.
-    pub fn data_totals(&self) -> Option<(u64, u64)> {
-        self.writer.as_ref().map(|w| w.space.totals(space::Class::Data))
+    /// What each block group's space is taken by, and what of it only operations that free space may use.
+    pub fn usage(&self) -> Result<Usage> {
+        let groups = match &self.writer {
+            Some(writer) => writer.space.all_groups(),
+            None => space::load(self)?.into_values().collect(),
+        };
+        let metadata = groups.iter().filter(|g| g.serves(space::Class::Metadata)).map(|g| g.len).sum();
+        let nodesize = self.store.nodesize() as u64;
+        Ok(Usage {
+            groups: groups
+                .iter()
+                .map(|g| GroupUsage { flags: g.flags, len: g.len, used: g.used() })
+                .collect(),
+            global_reserve: space::reserve::global_reserve_of(metadata, nodesize),
+        })
     }
 
     /// Removes empty block groups, one of each class kept. Answers how many went; the next commit makes it last.
@@ -143,4 +155,22 @@ impl Engine {
     pub fn has_log(&self) -> bool {
         self.superblock().log_root.get() != 0
     }
+}
+
+/// How full the block groups are.
+#[derive(Clone, Debug)]
+pub struct Usage {
+    pub groups: Vec<GroupUsage>,
+    /// Bytes of metadata space that only operations that free space may use.
+    pub global_reserve: u64,
+}
+
+/// How full a block group is.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupUsage {
+    /// Type and profile bits.
+    pub flags: u64,
+    pub len: u64,
+    /// Bytes of extents, copies not counted.
+    pub used: u64,
 }

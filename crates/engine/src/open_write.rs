@@ -37,12 +37,15 @@ impl Engine {
             txn: Transactions::new(sb.generation.get()),
             sb: parking_lot::Mutex::new(sb),
         });
-        for class in [Class::System, Class::Metadata] {
-            space::load_free(&engine, class)?;
-        }
         for id in [objectid::EXTENT_TREE, objectid::DEV_TREE, objectid::CSUM_TREE, objectid::FREE_SPACE_TREE]
         {
             engine.tree(TreeId(id))?;
+        }
+        if !engine.superblock().has_compat_ro(compat_ro::FREE_SPACE_TREE_VALID) {
+            space::rebuild(&engine)?;
+        }
+        for class in [Class::System, Class::Metadata] {
+            space::load_free(&engine, class)?;
         }
         Ok(engine)
     }
@@ -68,9 +71,6 @@ impl Engine {
         }
         if !sb.has_compat_ro(compat_ro::FREE_SPACE_TREE) {
             return refuse("without a free-space tree");
-        }
-        if !sb.has_compat_ro(compat_ro::FREE_SPACE_TREE_VALID) {
-            return refuse("whose free-space tree is not valid");
         }
         if sb.num_devices.get() != 1 || self.volume().devices().len() != 1 {
             return refuse("of several devices");

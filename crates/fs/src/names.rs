@@ -1,10 +1,11 @@
 //! Making, linking and removing names.
 
+use crate::acl::Inherited;
 use crate::{Error, FileId, Filesystem, Kind, Result, Stat, TreeId};
 use buttery_disk::dir::file_type;
 use buttery_disk::inode::{Timespec, flags, mode};
 use buttery_disk::objectid;
-use buttery_engine::dir::{self, Target, edit};
+use buttery_engine::dir::{self, Target, edit, xattr};
 use buttery_engine::file::inode::{self, NewInode};
 use buttery_engine::subvol::edit::{self as subvol_edit, NewSubvolume};
 use buttery_engine::tree::Tree;
@@ -13,8 +14,8 @@ use buttery_engine::{file, subvol};
 
 /// Most links that an inode can have.
 const LINKS_MAX: u32 = 65535;
-/// Items that a name's coming or going changes.
-const ITEMS: u64 = 8;
+/// Items that a name's coming or going changes, a new file's access control lists with it.
+const ITEMS: u64 = 10;
 
 /// What a new file, directory or device node is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,17 +28,20 @@ pub struct NewNode {
     pub gid: u32,
     /// Major and minor number of a device node.
     pub rdev: (u32, u32),
+    /// The umask of the process that makes it, as for open(2): it takes bits away, or where the directory has a default
+    /// access control list, the new file gets its own from that instead. Without one it gets exactly these bits.
+    pub umask: Option<u32>,
 }
 
 impl NewNode {
     /// A regular file of root's.
     pub fn file(permissions: u32) -> NewNode {
-        NewNode { mode: mode::REG | permissions & 0o7777, uid: 0, gid: 0, rdev: (0, 0) }
+        NewNode { mode: mode::REG | permissions & 0o7777, uid: 0, gid: 0, rdev: (0, 0), umask: None }
     }
 
     /// A directory of root's.
     pub fn directory(permissions: u32) -> NewNode {
-        NewNode { mode: mode::DIR | permissions & 0o7777, uid: 0, gid: 0, rdev: (0, 0) }
+        NewNode { mode: mode::DIR | permissions & 0o7777, uid: 0, gid: 0, rdev: (0, 0), umask: None }
     }
 }
 
@@ -57,7 +61,7 @@ impl Filesystem {
         if target.len() > room.min(4095) {
             return Err(Error::NameTooLong);
         }
-        let new = NewNode { mode: mode::LNK | 0o777, uid, gid, rdev: (0, 0) };
+        let new = NewNode { mode: mode::LNK | 0o777, uid, gid, rdev: (0, 0), umask: None };
         self.create_with(dir, name, new, |trans, tree, ino| file::write::set_inline(trans, tree, ino, target))
     }
 
@@ -85,11 +89,18 @@ impl Filesystem {
                     new.mode |= 0o2000;
                 }
             }
+            let mut acls = Inherited::default();
+            if let Some(umask) = new.umask {
+                (new.mode, acls) = self.inherit_acl(&tree, dir.ino, new.mode, umask)?;
+            }
             let ino = inode::new_number(&self.engine, &tree)?;
             let index = edit::next_index(&self.engine, &tree, dir.ino)?;
             let item = self.new_inode(&parent, &new);
             self.engine.change(ITEMS, Purpose::Change, |trans| {
                 inode::insert(trans, &tree, ino, &item)?;
+                for (name, value) in acls.attributes() {
+                    xattr::set(trans, &tree, ino, name, value)?;
+                }
                 fill(trans, &tree, ino)?;
                 add_name(trans, &tree, dir.ino, name, ino, kind, index, item.now)
             })?;

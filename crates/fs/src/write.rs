@@ -1,10 +1,11 @@
 //! Changing data and attributes.
 
-use crate::{Error, FileId, Filesystem, Kind, Result, Stat, Time};
+use crate::{Error, FileId, Filesystem, Kind, Result, Stat, Time, acl};
 use buttery_disk::inode::{flags, mode};
 use buttery_engine::dir::xattr;
 use buttery_engine::file;
 use buttery_engine::file::inode;
+use buttery_engine::tree::Tree;
 use buttery_engine::txn::Purpose;
 
 /// Attributes to be changed; what is `None` stays.
@@ -95,7 +96,11 @@ impl Filesystem {
             let _data = state.inode(id).write();
             self.check_mutable(&self.stat(id)?)?;
             let now = self.now();
-            self.engine.change(2, Purpose::Change, |trans| {
+            let acl = set.mode.map(|bits| self.acl_after_chmod(&tree, id, bits)).transpose()?.flatten();
+            self.engine.change(4, Purpose::Change, |trans| {
+                if let Some(acl) = &acl {
+                    xattr::set(trans, &tree, id.ino, acl::ACCESS, acl)?;
+                }
                 inode::update(trans, &tree, id.ino, |item| {
                     if let Some(bits) = set.mode {
                         item.mode = (item.mode.get() & mode::FMT | bits & 0o7777).into();
@@ -129,13 +134,15 @@ impl Filesystem {
         self.after_operation()
     }
 
-    /// Sets an extended attribute.
+    /// Sets an extended attribute. An access control list changes the mode with it, and one that says no more than a
+    /// mode is kept in the mode alone.
     pub fn set_xattr(&self, id: FileId, name: &[u8], value: &[u8], how: XattrMode) -> Result<()> {
         let state = self.write_state()?;
         let tree = self.tree_to_change(id)?;
         {
             let _data = state.inode(id).write();
-            self.check_mutable(&self.stat(id)?)?;
+            let stat = self.stat(id)?;
+            self.check_mutable(&stat)?;
             if name.starts_with(b"btrfs.") {
                 return Err(Error::Unsupported("setting a btrfs property".into()));
             }
@@ -150,24 +157,32 @@ impl Filesystem {
                 (XattrMode::Replace, false) => return Err(Error::NoAttribute),
                 _ => {}
             }
-            xattr::can_set(&self.engine, &tree, id.ino, name, value)?;
-            let now = self.now();
-            self.engine.change(4, Purpose::Change, |trans| {
-                xattr::set(trans, &tree, id.ino, name, value)?;
-                inode::update(trans, &tree, id.ino, |item| item.ctime = now)
-            })?;
+            if acl::is_acl(name) {
+                self.change_acl(&tree, &stat, name, value, there)?;
+            } else {
+                xattr::can_set(&self.engine, &tree, id.ino, name, value)?;
+                let now = self.now();
+                self.engine.change(4, Purpose::Change, |trans| {
+                    xattr::set(trans, &tree, id.ino, name, value)?;
+                    inode::update(trans, &tree, id.ino, |item| item.ctime = now)
+                })?;
+            }
         }
         self.after_operation()
     }
 
-    /// Removes an extended attribute.
+    /// Removes an extended attribute. An access control list that is not there may be removed too.
     pub fn remove_xattr(&self, id: FileId, name: &[u8]) -> Result<()> {
         let state = self.write_state()?;
         let tree = self.tree_to_change(id)?;
         {
             let _data = state.inode(id).write();
-            self.check_mutable(&self.stat(id)?)?;
-            xattr::get(&self.engine, &tree, id.ino, name)?;
+            let stat = self.stat(id)?;
+            self.check_mutable(&stat)?;
+            match xattr::get(&self.engine, &tree, id.ino, name) {
+                Err(Error::NoAttribute) if acl::is_acl(name) => return Ok(()),
+                value => value.map(drop)?,
+            }
             let now = self.now();
             self.engine.change(4, Purpose::Free, |trans| {
                 xattr::remove(trans, &tree, id.ino, name)?;
@@ -175,6 +190,26 @@ impl Filesystem {
             })?;
         }
         self.after_operation()
+    }
+
+    fn change_acl(&self, tree: &Tree, stat: &Stat, name: &[u8], value: &[u8], there: bool) -> Result<()> {
+        let change = acl::change(stat, name, value)?;
+        let ino = stat.id.ino;
+        if let Some(value) = &change.value {
+            xattr::can_set(&self.engine, tree, ino, name, value)?;
+        }
+        let now = self.now();
+        self.engine.change(4, Purpose::Change, |trans| {
+            match &change.value {
+                Some(value) => xattr::set(trans, tree, ino, name, value)?,
+                None if there => xattr::remove(trans, tree, ino, name)?,
+                None => {}
+            }
+            inode::update(trans, tree, ino, |item| {
+                item.mode = change.mode.into();
+                item.ctime = now;
+            })
+        })
     }
 
     /// Takes set-user-id and set-group-id bits and file capabilities away, as a write by somebody without privilege

@@ -1,6 +1,6 @@
 //! The mount: translates the FUSE protocol, and holds no rule of a file system itself.
 //!
-//! [`serve`] mounts and serves until it is unmounted. `point` is the mount itself, `server` has a method for each
+//! [`serve`] mounts and serves until it is unmounted. `point` is the mount itself, `requests` has a method for each
 //! request, `nodes` the numbers that the kernel knows files by, `errno` the one table from errors to what the kernel is
 //! told.
 #![forbid(unsafe_code)]
@@ -9,6 +9,7 @@ mod attr;
 mod errno;
 mod nodes;
 mod point;
+mod requests;
 mod server;
 mod syncer;
 
@@ -73,11 +74,14 @@ pub fn serve(
     ready: impl FnOnce(),
 ) -> Result<(), ServeError> {
     let closed = Arc::new(Mutex::new(None));
-    let server = server::Server::new(fs, closed.clone()).map_err(ServeError::Close)?;
+    let acls = options.default_permissions;
+    let server = server::Server::new(fs, acls, closed.clone()).map_err(ServeError::Close)?;
+    let notifier = server.notifier();
     let shared = server.shared();
     let (point, device) = point::Point::mount(mountpoint, options).map_err(ServeError::Fuse)?;
     let config = config(options);
     let session = Session::from_fd(server, device, config.acl, config).map_err(ServeError::Fuse)?;
+    let _ = notifier.set(session.notifier());
     let (events, queue) = channel();
     let signals = watch_signals(events.clone()).map_err(ServeError::Fuse)?;
     std::thread::spawn(move || events.send(Event::Ended(session.run())));

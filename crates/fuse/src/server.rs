@@ -1,70 +1,45 @@
-//! A method for each request.
+//! What a mount serves; `requests` has a method for each request.
 //!
 //! Whoever mounts is the image's only owner, so the kernel may keep what it was told: entries, also those that are not
 //! there, attributes and pages are valid until they are changed through the mount.
 
-use crate::attr::{entry_type, file_attr, split_rdev, time, time_or_now};
+use crate::attr::{file_attr, split_rdev};
 use crate::nodes::Nodes;
 use crate::syncer::Syncer;
 use crate::{CONTROL_PID, CONTROL_SYNC, errno};
-use buttery::{
-    DirEntry, Error, FileId, Filesystem, Kind, NewNode, RenameMode, Result, SetAttr, Stat, XattrMode,
-};
-use buttery_disk::inode::mode;
-use fuser::{
-    AccessFlags, BsdFileFlags, Errno, FileAttr, FileHandle, FopenFlags, Generation, INodeNo, InitFlags,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
-};
+use buttery::{DirEntry, Error, FileId, Filesystem, Kind, NewNode, Result, SetAttr, Stat, XattrMode};
+use fuser::{Errno, FileAttr, Generation, INodeNo, Notifier, ReplyEntry, ReplyXattr, Request};
 use parking_lot::Mutex;
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 /// How long the kernel may keep what it was told.
-const LONG: Duration = Duration::from_secs(3600);
+pub(crate) const LONG: Duration = Duration::from_secs(3600);
 const NEVER: Duration = Duration::ZERO;
-/// Bytes of one request.
-const MAX_WRITE: u32 = 1 << 20;
 /// Directory entries that are looked at at a time.
-const BATCH: usize = 256;
-/// BTRFS_IOC_SYNC.
-const IOC_SYNC: u32 = 0x9408;
-
-thread_local! {
-    /// What a thread reads into: kept, since fresh memory would have to be cleared for each request.
-    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
+pub(crate) const BATCH: usize = 256;
 /// What a mount serves.
 pub struct Server {
-    fs: Option<Arc<Filesystem>>,
-    nodes: Nodes,
-    syncer: Syncer,
-    closed: Arc<Mutex<Option<Result<()>>>>,
-}
-
-/// Answers the request with an error, or goes on with the value.
-macro_rules! ok {
-    ($reply:expr, $result:expr) => {
-        match $result {
-            Ok(value) => value,
-            Err(error) => return $reply.error(errno::reply(&error)),
-        }
-    };
+    pub(crate) fs: Option<Arc<Filesystem>>,
+    pub(crate) nodes: Nodes,
+    pub(crate) syncer: Syncer,
+    pub(crate) closed: Arc<Mutex<Option<Result<()>>>>,
+    /// The kernel obeys access control lists.
+    pub(crate) acls: bool,
+    /// How to tell the kernel to forget what it was told.
+    notifier: Arc<OnceLock<Notifier>>,
 }
 
 impl Server {
-    /// A server for a file system; what closing it in the end comes to is left in `closed`.
-    pub fn new(fs: Filesystem, closed: Arc<Mutex<Option<Result<()>>>>) -> Result<Server> {
+    /// A server for a file system; what closing it in the end comes to is left in `closed`. `acls`: the kernel is to
+    /// check permissions, and access control lists with them.
+    pub fn new(fs: Filesystem, acls: bool, closed: Arc<Mutex<Option<Result<()>>>>) -> Result<Server> {
         let nodes = Nodes::new(fs.root());
         let fs = Arc::new(fs);
         let syncer = Syncer::start(&fs);
-        Ok(Server { fs: Some(fs), nodes, syncer, closed })
+        Ok(Server { fs: Some(fs), nodes, syncer, closed, acls, notifier: Arc::default() })
     }
 
     /// The file system, for as long as it is served.
@@ -72,37 +47,50 @@ impl Server {
         self.fs.as_ref().map_or_else(Weak::new, Arc::downgrade)
     }
 
-    fn fs(&self) -> Result<&Filesystem> {
+    /// Where the session's notifier is to be put.
+    pub fn notifier(&self) -> Arc<OnceLock<Notifier>> {
+        self.notifier.clone()
+    }
+
+    pub(crate) fn fs(&self) -> Result<&Filesystem> {
         self.fs.as_deref().ok_or(Error::Aborted)
     }
 
-    fn file(&self, node: INodeNo) -> Result<FileId> {
+    pub(crate) fn file(&self, node: INodeNo) -> Result<FileId> {
         self.nodes.file(node).ok_or(Error::NotFound)
     }
 
-    fn attr(&self, stat: &Stat) -> FileAttr {
+    pub(crate) fn attr(&self, stat: &Stat) -> FileAttr {
         file_attr(self.nodes.ino(stat.id), stat)
     }
 
     /// How long the attributes hold: a write may take privileges away without the kernel's knowing.
-    fn ttl(stat: &Stat) -> Duration {
+    pub(crate) fn ttl(stat: &Stat) -> Duration {
         if stat.kind() == Kind::File && stat.mode & 0o6000 != 0 { NEVER } else { LONG }
     }
 
     /// The attributes of a file that the kernel will hold from now on.
-    fn entry(&self, id: FileId) -> Result<(Duration, FileAttr)> {
+    pub(crate) fn entry(&self, id: FileId) -> Result<(Duration, FileAttr)> {
         let fs = self.fs()?;
         let stat = fs.stat(id)?;
         fs.hold(id, 1);
         Ok((Self::ttl(&stat), FileAttr { ino: self.nodes.node(id), ..self.attr(&stat) }))
     }
 
-    fn reply_entry(&self, reply: ReplyEntry, id: Result<FileId>) {
-        let (ttl, attr) = ok!(reply, id.and_then(|id| self.entry(id)));
-        reply.entry_with_ttls(&ttl, &LONG, &attr, Generation(0));
+    pub(crate) fn reply_entry(&self, reply: ReplyEntry, id: Result<FileId>) {
+        match id.and_then(|id| self.entry(id)) {
+            Ok((ttl, attr)) => reply.entry_with_ttls(&ttl, &LONG, &attr, Generation(0)),
+            Err(error) => reply.error(errno::reply(&error)),
+        }
     }
 
-    fn set(&self, node: INodeNo, size: Option<u64>, set: SetAttr, privileged: bool) -> Result<Stat> {
+    pub(crate) fn set(
+        &self,
+        node: INodeNo,
+        size: Option<u64>,
+        set: SetAttr,
+        privileged: bool,
+    ) -> Result<Stat> {
         let (fs, id) = (self.fs()?, self.file(node)?);
         let mut set = set;
         if let Some(size) = size {
@@ -124,20 +112,52 @@ impl Server {
         fs.stat(id)
     }
 
-    fn create_node(
+    pub(crate) fn create_node(
         &self,
         req: &Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
+        umask: u32,
         rdev: u32,
     ) -> Result<FileId> {
-        let new = NewNode { mode, uid: req.uid(), gid: req.gid(), rdev: split_rdev(rdev) };
+        let rdev = split_rdev(rdev);
+        let new = NewNode { mode, uid: req.uid(), gid: req.gid(), rdev, umask: Some(umask) };
         self.fs()?.create(self.file(parent)?, name.as_bytes(), new)
     }
 
+    pub(crate) fn set_xattr(
+        &self,
+        req: &Request,
+        node: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        how: XattrMode,
+    ) -> Result<()> {
+        let (fs, id) = (self.fs()?, self.file(node)?);
+        let name = name.as_bytes();
+        let is_acl = name == b"system.posix_acl_access";
+        if is_acl {
+            // as chmod(2) does. The kernel does not say of which other groups the caller is.
+            let stat = fs.stat(id)?;
+            if stat.mode & 0o2000 != 0 && req.uid() != 0 && req.gid() != stat.gid {
+                let mode = Some(stat.mode & !0o2000);
+                fs.set_attr(id, &SetAttr { mode, ..SetAttr::default() })?;
+            }
+        }
+        fs.set_xattr(id, name, value, how)?;
+        if is_acl
+            && !self.acls
+            && let Some(notifier) = self.notifier.get()
+        {
+            // the mode changed with it, of which the kernel does not know; only attributes are forgotten
+            let _ = notifier.inval_inode(node, -1, 0);
+        }
+        Ok(())
+    }
+
     /// Entries of a directory from an offset on: `.` and `..` are 0 and 1, the others their index.
-    fn entries(&self, dir: FileId, offset: u64) -> Result<Vec<(u64, Vec<u8>, Listed)>> {
+    pub(crate) fn entries(&self, dir: FileId, offset: u64) -> Result<Vec<(u64, Vec<u8>, Listed)>> {
         let fs = self.fs()?;
         let mut out = Vec::new();
         if offset == 0 {
@@ -154,7 +174,7 @@ impl Server {
         Ok(out)
     }
 
-    fn control(&self, name: &str, size: u32, reply: ReplyXattr) {
+    pub(crate) fn control(&self, name: &str, size: u32, reply: ReplyXattr) {
         let answer = |reply: ReplyXattr, text: &str| match size {
             0 => reply.size(text.len() as u32),
             n if (n as usize) < text.len() => reply.error(Errno::ERANGE),
@@ -173,470 +193,7 @@ impl Server {
 }
 
 /// What an entry of a listing is.
-enum Listed {
+pub(crate) enum Listed {
     File(FileId),
     Entry(DirEntry),
-}
-
-impl fuser::Filesystem for Server {
-    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        for wanted in [
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_CACHE_SYMLINKS,
-            InitFlags::FUSE_NO_OPENDIR_SUPPORT,
-            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-            InitFlags::FUSE_EXPLICIT_INVAL_DATA,
-            InitFlags::FUSE_HAS_IOCTL_DIR,
-            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-        ] {
-            // an older kernel does without
-            let _ = config.add_capabilities(wanted);
-        }
-        let _ = config.set_max_write(MAX_WRITE);
-        let _ = config.set_max_readahead(MAX_WRITE).or_else(|most| config.set_max_readahead(most));
-        let _ = config.set_max_background(64);
-        Ok(())
-    }
-
-    fn destroy(&mut self) {
-        self.syncer.stop();
-        let Some(mut fs) = self.fs.take() else { return };
-        let result = loop {
-            // a commit for a signal may be under way
-            match Arc::try_unwrap(fs) {
-                Ok(fs) => break fs.close(),
-                Err(shared) => fs = shared,
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        *self.closed.lock() = Some(result);
-    }
-
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let dir = ok!(reply, self.file(parent));
-        match self.fs().and_then(|fs| fs.lookup(dir, name.as_bytes())) {
-            Err(Error::NotFound) => {
-                // the kernel may remember that there is nothing
-                let mut none = file_attr(0, &Stat::nothing());
-                none.ino = INodeNo(0);
-                reply.entry_with_ttls(&LONG, &LONG, &none, Generation(0));
-            }
-            found => self.reply_entry(reply, found),
-        }
-    }
-
-    fn forget(&self, _req: &Request, node: INodeNo, times: u64) {
-        if let (Ok(fs), Ok(id)) = (self.fs(), self.file(node))
-            && let Err(error) = fs.release(id, times)
-        {
-            tracing::warn!("forgetting {}: {error}", id.ino);
-        }
-    }
-
-    fn getattr(&self, _req: &Request, node: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let stat = ok!(reply, self.file(node).and_then(|id| self.fs()?.stat(id)));
-        reply.attr(&Self::ttl(&stat), &self.attr(&stat));
-    }
-
-    fn setattr(
-        &self,
-        req: &Request,
-        node: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        ctime: Option<SystemTime>,
-        _fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let set = SetAttr {
-            mode,
-            uid,
-            gid,
-            atime: atime.map(time_or_now),
-            mtime: mtime.map(time_or_now),
-            ctime: ctime.map(time),
-            otime: None,
-        };
-        let stat = ok!(reply, self.set(node, size, set, req.uid() == 0));
-        reply.attr(&Self::ttl(&stat), &self.attr(&stat));
-    }
-
-    fn readlink(&self, _req: &Request, node: INodeNo, reply: ReplyData) {
-        let target = ok!(reply, self.file(node).and_then(|id| self.fs()?.read_link(id)));
-        reply.data(&target);
-    }
-
-    fn mknod(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _umask: u32,
-        rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        self.reply_entry(reply, self.create_node(req, parent, name, mode, rdev));
-    }
-
-    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, bits: u32, _umask: u32, reply: ReplyEntry) {
-        self.reply_entry(reply, self.create_node(req, parent, name, mode::DIR | bits & 0o7777, 0));
-    }
-
-    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        ok!(reply, self.file(parent).and_then(|dir| self.fs()?.unlink(dir, name.as_bytes())));
-        reply.ok();
-    }
-
-    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        ok!(reply, self.file(parent).and_then(|dir| self.fs()?.rmdir(dir, name.as_bytes())));
-        reply.ok();
-    }
-
-    fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let made = self.file(parent).and_then(|dir| {
-            let target = target.as_os_str().as_bytes();
-            self.fs()?.symlink(dir, name.as_bytes(), target, req.uid(), req.gid())
-        });
-        self.reply_entry(reply, made);
-    }
-
-    fn rename(
-        &self,
-        _req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        new_parent: INodeNo,
-        new_name: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let mode = match flags.bits() {
-            0 => RenameMode::Replace,
-            libc::RENAME_NOREPLACE => RenameMode::NoReplace,
-            libc::RENAME_EXCHANGE => RenameMode::Exchange,
-            _ => return reply.error(Errno::EINVAL),
-        };
-        let (from, to) = (ok!(reply, self.file(parent)), ok!(reply, self.file(new_parent)));
-        let fs = ok!(reply, self.fs());
-        ok!(reply, fs.rename(from, name.as_bytes(), to, new_name.as_bytes(), mode));
-        reply.ok();
-    }
-
-    fn link(&self, _req: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let linked = self.file(node).and_then(|id| {
-            self.fs()?.link(id, self.file(parent)?, name.as_bytes())?;
-            Ok(id)
-        });
-        self.reply_entry(reply, linked);
-    }
-
-    fn open(&self, _req: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if flags.0 & libc::O_ACCMODE != libc::O_RDONLY {
-            // the kernel knows of no subvolume, so it does not know which are read-only
-            ok!(reply, self.file(node).and_then(|id| self.fs()?.check_changeable(id)));
-        }
-        reply.opened(FileHandle(0), open_flags(flags.0));
-    }
-
-    fn read(
-        &self,
-        _req: &Request,
-        node: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let id = ok!(reply, self.file(node));
-        READ_BUFFER.with_borrow_mut(|buf| {
-            let size = size as usize;
-            if buf.len() < size {
-                buf.resize(size, 0);
-            }
-            let n = ok!(reply, self.fs().and_then(|fs| fs.read(id, offset, &mut buf[..size])));
-            reply.data(&buf[..n]);
-        });
-    }
-
-    fn write(
-        &self,
-        _req: &Request,
-        node: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        write_flags: WriteFlags,
-        flags: OpenFlags,
-        _owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let written = self.file(node).and_then(|id| {
-            let fs = self.fs()?;
-            if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-                fs.kill_privileges(id)?;
-            }
-            fs.write(id, offset, data)
-        });
-        ok!(reply, written);
-        let len = data.len() as u32;
-        // a write from the page cache has no handle of its own: the fsync that follows it commits
-        let from_cache = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        if flags.0 & (libc::O_SYNC | libc::O_DSYNC) != 0 && !from_cache {
-            return self.syncer.commit(Box::new(move |result| match result {
-                Ok(()) => reply.written(len),
-                Err(error) => reply.error(error),
-            }));
-        }
-        reply.written(len);
-    }
-
-    fn flush(&self, _req: &Request, _node: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
-        // nothing is kept back until a close: the kernel need not ask again
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn fsync(&self, _req: &Request, _node: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.syncer.commit(Box::new(move |result| match result {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(error),
-        }));
-    }
-
-    fn fsyncdir(&self, req: &Request, node: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        self.fsync(req, node, fh, datasync, reply);
-    }
-
-    fn opendir(&self, _req: &Request, _node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        // directories are read by offset alone: the kernel need not ask again
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn readdir(
-        &self,
-        _req: &Request,
-        node: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        let dir = ok!(reply, self.file(node));
-        let fs = ok!(reply, self.fs());
-        let mut at = offset;
-        loop {
-            let list = ok!(reply, self.entries(dir, at));
-            let more = list.len() >= BATCH;
-            for (next, name, listed) in list {
-                let (ino, kind) = match listed {
-                    Listed::File(id) => (self.nodes.ino(id), fuser::FileType::Directory),
-                    Listed::Entry(entry) => {
-                        let id = ok!(reply, fs.follow(dir, entry.target));
-                        (self.nodes.ino(id), entry_type(entry.kind))
-                    }
-                };
-                if reply.add(INodeNo(ino), next, kind, OsStr::from_bytes(&name)) {
-                    return reply.ok();
-                }
-                at = next;
-            }
-            if !more {
-                return reply.ok();
-            }
-        }
-    }
-
-    fn readdirplus(
-        &self,
-        _req: &Request,
-        node: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
-        let dir = ok!(reply, self.file(node));
-        let fs = ok!(reply, self.fs());
-        let mut at = offset;
-        loop {
-            let list = ok!(reply, self.entries(dir, at));
-            let more = list.len() >= BATCH;
-            for (next, name, listed) in list {
-                let id = match &listed {
-                    Listed::File(id) => *id,
-                    Listed::Entry(entry) => ok!(reply, fs.follow(dir, entry.target)),
-                };
-                let counted = matches!(listed, Listed::Entry(_));
-                at = next;
-                let Ok(stat) = fs.stat(id) else { continue }; // removed, or unreadable: a lookup will tell
-                if counted {
-                    fs.hold(id, 1);
-                }
-                let attr = FileAttr { ino: self.nodes.node(id), ..self.attr(&stat) };
-                let ttl = Self::ttl(&stat);
-                let name = OsStr::from_bytes(&name);
-                if reply.add(INodeNo(attr.ino.0), next, name, &ttl, &attr, Generation(0)) {
-                    if counted {
-                        let _ = fs.release(id, 1);
-                    }
-                    return reply.ok();
-                }
-            }
-            if !more {
-                return reply.ok();
-            }
-        }
-    }
-
-    fn statfs(&self, _req: &Request, _node: INodeNo, reply: ReplyStatfs) {
-        let s = ok!(reply, self.fs().and_then(|fs| fs.statfs()));
-        let block = u64::from(s.block_size);
-        reply.statfs(s.total / block, s.free / block, s.free / block, 0, 0, s.block_size, 255, s.block_size);
-    }
-
-    fn setxattr(
-        &self,
-        _req: &Request,
-        node: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _position: u32,
-        reply: ReplyEmpty,
-    ) {
-        let how = match flags {
-            libc::XATTR_CREATE => XattrMode::Create,
-            libc::XATTR_REPLACE => XattrMode::Replace,
-            _ => XattrMode::Any,
-        };
-        let set = self.file(node).and_then(|id| self.fs()?.set_xattr(id, name.as_bytes(), value, how));
-        ok!(reply, set);
-        reply.ok();
-    }
-
-    fn getxattr(&self, _req: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        if let Some(control) = [CONTROL_PID, CONTROL_SYNC].into_iter().find(|c| name == *c)
-            && node == INodeNo::ROOT
-        {
-            return self.control(control, size, reply);
-        }
-        let value = ok!(reply, self.file(node).and_then(|id| self.fs()?.xattr(id, name.as_bytes())));
-        match size {
-            0 => reply.size(value.len() as u32),
-            n if (n as usize) < value.len() => reply.error(Errno::ERANGE),
-            _ => reply.data(&value),
-        }
-    }
-
-    fn listxattr(&self, _req: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        let all = ok!(reply, self.file(node).and_then(|id| self.fs()?.xattrs(id)));
-        let names: Vec<u8> = all.into_iter().flat_map(|(name, _)| [name, vec![0]].concat()).collect();
-        match size {
-            0 => reply.size(names.len() as u32),
-            n if (n as usize) < names.len() => reply.error(Errno::ERANGE),
-            _ => reply.data(&names),
-        }
-    }
-
-    fn removexattr(&self, _req: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        ok!(reply, self.file(node).and_then(|id| self.fs()?.remove_xattr(id, name.as_bytes())));
-        reply.ok();
-    }
-
-    fn access(&self, _req: &Request, _node: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
-        // permissions are the kernel's to check (default_permissions), or everything is the owner's
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn create(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        bits: u32,
-        _umask: u32,
-        flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let made = self.create_node(req, parent, name, mode::REG | bits & 0o7777, 0);
-        let (ttl, attr) = ok!(reply, made.and_then(|id| self.entry(id)));
-        reply.created(&ttl, &attr, Generation(0), FileHandle(0), open_flags(flags));
-    }
-
-    fn ioctl(
-        &self,
-        _req: &Request,
-        _node: INodeNo,
-        _fh: FileHandle,
-        _flags: IoctlFlags,
-        cmd: u32,
-        _in_data: &[u8],
-        _out_size: u32,
-        reply: ReplyIoctl,
-    ) {
-        if cmd != IOC_SYNC {
-            return reply.error(Errno::ENOTTY);
-        }
-        self.syncer.commit(Box::new(move |result| match result {
-            Ok(()) => reply.ioctl(0, &[]),
-            Err(error) => reply.error(error),
-        }));
-    }
-
-    fn fallocate(
-        &self,
-        _req: &Request,
-        _node: INodeNo,
-        _fh: FileHandle,
-        _offset: u64,
-        _length: u64,
-        _mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(Errno::EOPNOTSUPP);
-    }
-
-    fn lseek(
-        &self,
-        _req: &Request,
-        node: INodeNo,
-        _fh: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        let data = match whence {
-            libc::SEEK_DATA => true,
-            libc::SEEK_HOLE => false,
-            _ => return reply.error(Errno::EINVAL),
-        };
-        let found = self.file(node).and_then(|id| {
-            let offset = u64::try_from(offset).map_err(|_| Error::NotFound)?;
-            self.fs()?.seek(id, offset, data)
-        });
-        match found {
-            Ok(at) => reply.offset(at as i64),
-            Err(Error::NotFound) => reply.error(Errno::ENXIO),
-            Err(error) => reply.error(errno::reply(&error)),
-        }
-    }
-}
-
-/// Pages stay cached over opens; an O_DIRECT open goes past them, with writes side by side.
-fn open_flags(flags: i32) -> FopenFlags {
-    if flags & libc::O_DIRECT != 0 {
-        return FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-    }
-    FopenFlags::FOPEN_KEEP_CACHE
 }

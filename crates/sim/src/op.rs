@@ -222,6 +222,7 @@ impl Picker {
             uid: self.rng.below(3) as u32,
             gid: self.rng.below(3) as u32,
             rdev: (self.rng.below(4096) as u32, self.rng.below(1 << 20) as u32),
+            umask: None,
         };
         Op::Create { dir: self.dir(m), name: self.name(m), new }
     }

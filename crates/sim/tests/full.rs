@@ -136,14 +136,14 @@ fn judge(device: &Arc<dyn Device>, when: &str) {
 fn rounds(len: u64, options: &MkfsOptions, seed: u64, how: &[Fill]) {
     let device = image::in_memory(len, options);
     let mut fs = image::open(&device);
-    let free = fs.statfs().expect("sizes").free;
+    let free = fs.statfs().expect("sizes").available;
     for (round, how) in how.iter().enumerate() {
         let when = format!("{len} bytes, nodes of {}, round {round}, {how:?}", options.nodesize);
         let dir = fs.create(fs.root(), b"dir", NewNode::directory(0o755)).expect("a directory");
         let rng = Rng::new(seed + round as u64);
         let mut filler = Filler { fs: &fs, rng, dir, files: Vec::new() };
         filler.fill(*how);
-        let (files, full) = (filler.files.len(), fs.statfs().expect("sizes").free);
+        let (files, full) = (filler.files.len(), fs.statfs().expect("sizes").available);
         if *how != Fill::Metadata {
             assert!(full < free / 10, "{when}: {full} of {free} bytes free when full with {files} files");
         }

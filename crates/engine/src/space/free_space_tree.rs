@@ -264,7 +264,39 @@ fn convert(editor: &mut Editor<'_, '_>, group: &Group, to_bitmaps: bool, sector:
         cursor.advance()?;
     }
     remove_ranges(editor, group)?;
-    if !to_bitmaps {
+    insert_ranges(editor, group, &free, to_bitmaps, sector)
+}
+
+/// Bytes that a group's items take, with their headers.
+pub(crate) fn bytes_of(group: &Group, free: &FreeRanges, sector: u64) -> u64 {
+    let count = free.iter().count() as u64;
+    let bitmaps = group.len.div_ceil(bitmap_range(sector)) * (FREE_SPACE_BITMAP_SIZE + ITEM_LEN) as u64;
+    bitmaps.min(count * ITEM_LEN as u64) + (ITEM_LEN + size_of::<FreeSpaceInfo>()) as u64
+}
+
+/// The items of a group that has none yet.
+pub(crate) fn write(
+    editor: &mut Editor<'_, '_>,
+    group: &Group,
+    free: &FreeRanges,
+    sector: u64,
+) -> Result<()> {
+    let count = u32::try_from(free.iter().count()).map_err(|_| Error::NoSpace)?;
+    let use_bitmaps = count > thresholds(group.len, sector).0;
+    let flags = if use_bitmaps { FREE_SPACE_USING_BITMAPS } else { 0 };
+    let info = FreeSpaceInfo { extent_count: count.into(), flags: flags.into() };
+    editor.insert(info_key(group), info.as_bytes())?;
+    insert_ranges(editor, group, free, use_bitmaps, sector)
+}
+
+fn insert_ranges(
+    editor: &mut Editor<'_, '_>,
+    group: &Group,
+    free: &FreeRanges,
+    as_bitmaps: bool,
+    sector: u64,
+) -> Result<()> {
+    if !as_bitmaps {
         for (start, len) in free.iter() {
             editor.insert(Key::new(start, item::FREE_SPACE_EXTENT, len), &[])?;
         }

@@ -1,5 +1,6 @@
 //! Reading block groups and their free space.
 
+use super::FreeRanges;
 use super::free_space_tree as fst;
 use super::group::{Class, Group};
 use crate::{Engine, Error, Result};
@@ -61,12 +62,17 @@ fn load_group(engine: &Engine, group: &Group) -> Result<()> {
     for (start, len) in engine.writer()?.space.pinned_in(group.start, group.end()) {
         free.remove(start, len);
     }
+    set_free(engine, group, free);
+    Ok(())
+}
+
+/// Tells a group what is free in it; what copies of the superblock take is left out.
+pub(crate) fn set_free(engine: &Engine, group: &Group, free: FreeRanges) {
     let excluded = match engine.volume().chunks().find(group.start) {
         Some(chunk) => super_stripes(&chunk),
         None => Vec::new(),
     };
     group.set_free(free, &excluded);
-    Ok(())
 }
 
 /// The logical ranges of a chunk under which a device has a copy of the superblock. For profiles that keep whole

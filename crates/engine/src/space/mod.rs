@@ -9,11 +9,13 @@ pub(crate) mod free_space_tree;
 mod group;
 mod load;
 mod ranges;
+mod rebuild;
 pub(crate) mod reserve;
 
 pub(crate) use group::{Class, Group};
 pub(crate) use load::{group_tree, load, load_free};
 pub(crate) use ranges::FreeRanges;
+pub(crate) use rebuild::rebuild;
 
 use crate::{Error, Result};
 use buttery_disk::chunk::bg;

@@ -41,8 +41,12 @@ fn commit_reserve(engine: &Engine) -> Result<u64> {
 /// What only operations that free space may use.
 pub(crate) fn global_reserve(engine: &Engine) -> Result<u64> {
     let (total, _) = engine.writer()?.space.totals(Class::Metadata);
-    let nodesize = engine.store().nodesize() as u64;
-    Ok((total / 10).clamp(64 * nodesize, 512 << 20).min(total / 4))
+    Ok(global_reserve_of(total, engine.store().nodesize() as u64))
+}
+
+/// The same for so many bytes of metadata groups.
+pub(crate) fn global_reserve_of(total: u64, nodesize: u64) -> u64 {
+    (total / 10).clamp(64 * nodesize, 512 << 20).min(total / 4)
 }
 
 /// Reserves metadata space for a handle. Allocates a chunk, or commits to get freed space back, where that helps.

@@ -133,7 +133,7 @@ impl Model {
         if target.len() > (self.item_max() - 21).min(4095) {
             return Err("NameTooLong");
         }
-        let new = NewNode { mode: 0o120777, uid: 0, gid: 0, rdev: (0, 0) };
+        let new = NewNode { mode: 0o120777, uid: 0, gid: 0, rdev: (0, 0), umask: None };
         let ino = self.create(dir, name, new)?;
         self.node_mut(ino).target = target.to_vec();
         Ok(ino)
