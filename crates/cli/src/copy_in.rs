@@ -134,12 +134,10 @@ impl CopyIn<'_> {
             let id = self.fs.create(dir, name, NewNode::file(meta.mode() & 0o777))?;
             self.contents(&file, meta.len(), id)?;
             id
-        } else if self.archive {
+        } else {
             let rdev = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
             self.make_way(dir, name)?;
             self.fs.create(dir, name, NewNode { mode: meta.mode(), uid: 0, gid: 0, rdev, umask: None })?
-        } else {
-            bail!("special files are copied with -a only");
         };
         self.links.insert(key, id);
         self.attributes(path, id, &meta)?;

@@ -161,8 +161,7 @@ impl Copy<'_> {
                 let _ = std::fs::remove_file(&target);
                 std::os::unix::fs::symlink(OsStr::from_bytes(&link), &target).map_err(|e| at(&target, e))?;
             }
-            kind if self.archive => make_special(kind, stat, &target).map_err(|e| at(&target, e))?,
-            _ => return Err(Error::Unsupported("special files are copied with -a only".into()).into()),
+            kind => make_special(kind, stat, &target).map_err(|e| at(&target, e))?,
         }
         Ok(self.attributes(&target, stat, &xattrs).map_err(|e| at(&target, e))?)
     }

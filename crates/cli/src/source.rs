@@ -35,12 +35,13 @@ impl SourceArgs {
     pub fn open(&self, image: &Path) -> Result<Filesystem> {
         let paths: Vec<&Path> =
             std::iter::once(image).chain(self.devices.iter().map(PathBuf::as_path)).collect();
-        let fs = Filesystem::open(&paths, &self.options()?).map_err(|error| {
+        let options = self.options()?;
+        let fs = Filesystem::open(&paths, &options).map_err(|error| {
             let (name, text) = (image.display().to_string(), error.to_string());
             let said = text.starts_with(&name); // many errors begin with the device
             if said { anyhow::Error::new(error) } else { anyhow::Error::new(error).context(name) }
         })?;
-        if fs.engine().has_log() {
+        if fs.engine().has_log() && !options.rescue.no_log_replay {
             eprintln!(
                 "buttery: {}: an fsync log waits to be replayed; this is the last commit before it",
                 image.display()

@@ -56,7 +56,7 @@ fn show(out: &mut impl Write, stat: &Stat) -> std::io::Result<()> {
         Kind::Socket => "socket",
     };
     writeln!(out, "  Size: {:<15} Blocks: {:<10} {kind}", stat.size, stat.nbytes.div_ceil(512))?;
-    write!(out, "Subvol: {:<15} Inode: {:<11} Links: {}", stat.id.tree.0, stat.id.ino, stat.nlink)?;
+    write!(out, "Subvol: {:<15} Inode: {:<11} Links: {}", stat.id.tree.0, stat.id.shown_ino(), stat.nlink)?;
     if matches!(stat.kind(), Kind::CharDevice | Kind::BlockDevice) {
         write!(out, "  Device type: {},{}", stat.rdev.0, stat.rdev.1)?;
     }

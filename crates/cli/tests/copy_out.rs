@@ -59,7 +59,8 @@ fn index_of(fs: &Filesystem, dir: FileId, name: &[u8]) -> u64 {
 fn copy(image: &Golden, to: &Path) -> Run {
     let spec = inside(&image.files[0], "/");
     let words = ["cp".as_ref(), "-r".as_ref(), "--keep-going".as_ref(), spec.as_os_str(), to.as_os_str()];
-    buttery(&words).fails(&["could not be copied"])
+    // without root, devices cannot be made
+    buttery(&words)
 }
 
 #[test]
@@ -140,7 +141,7 @@ fn a_directory_in_itself_is_entered_once() {
     let said = buttery(&["ls".as_ref(), "-R".as_ref(), image.files[0].as_os_str()]);
     said.fails(&["buttery: /small/self: ", "linked twice"]);
     let out = image.dir.join("out");
-    let said = copy(&image, &out).stderr;
+    let said = copy(&image, &out).fails(&["could not be copied"]).stderr;
     assert!(said.contains("/small/self: ") && said.contains("linked twice"), "{said}");
     assert!(out.join("small/sub/text").exists());
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use buttery_disk::superblock::{Superblock, compat_ro, incompat};
 use buttery_disk::zerocopy::IntoBytes;
+use buttery_disk::{TreeId, objectid};
 use buttery_judge::golden::{self, Golden};
 use buttery_judge::{Fact, Need, guard, need};
 use support::program::{Run, buttery, inside};
@@ -347,6 +348,25 @@ fn backup_roots_are_suggested_and_used() {
         [from, to].iter().for_each(|shift| damage::flip(file, (bytenr as i64 + shift) as u64 + 500, 1));
     }
     ls(file, &["-o", "rescue=usebackuproot"]).fails(&["none of the backup roots can be read either"]);
+}
+
+#[test]
+fn a_backup_root_is_one_whose_trees_can_be_read() {
+    let image = golden("subvolumes");
+    let root = |options: &str| {
+        let fs = facts::open(&image.files, options).expect("the image");
+        fs.engine().root_tree().root().bytenr
+    };
+    let (main, backup) = (root(""), "rescue=usebackuproot");
+    assert_eq!(root(backup), main, "a sound file system needs none");
+    let fs = facts::open(&image.files, "").expect("the image");
+    let extents = fs.engine().tree(TreeId(objectid::EXTENT_TREE)).expect("the extent tree").root().bytenr;
+    let places = damage::places(&fs, extents);
+    drop(fs);
+    places.iter().for_each(|(f, at)| damage::flip(f, at + 500, 1));
+    assert_ne!(root(backup), main, "the newest leads to a tree that cannot be read");
+    assert_eq!(root("rescue=usebackuproot:ignorebadroots"), main, "reading files does not need it");
+    ls(&image.files[0], &["-o", backup]).quiet();
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn list(rng: &mut Rng) -> Vec<u8> {
 
 fn calls(seed: u64) -> Vec<Call> {
     let mut rng = Rng::new(seed);
-    let mut path = |rng: &mut Rng| {
+    let path = |rng: &mut Rng| {
         let depth = 1 + rng.below(3);
         let names: Vec<&str> = (0..depth).map(|_| *rng.pick(NAMES).expect("a name")).collect();
         names.join("/")

@@ -339,6 +339,38 @@ fn the_size_is_told_and_space_comes_back() {
 }
 
 #[test]
+fn df_shows_what_the_kernel_shows() {
+    let Some(()) = can_mount_and_judge() else { return };
+    for options in [&[][..], &["-d", "dup"]] {
+        let dir = TempDir::new("df").expect("a folder");
+        let image = dir.join("image");
+        let line = [&["mkfs", "--quiet", "--create", "1G"], options].concat();
+        let line: Vec<&std::ffi::OsStr> =
+            line.into_iter().map(AsRef::as_ref).chain([image.as_ref()]).collect();
+        support::program::buttery(&line).quiet();
+        for size in [0, 100 << 20] {
+            let mount = Mount::new(&image, "");
+            write(&mount.join("file"), &vec![7; size]);
+            support::program::buttery(&["sync".as_ref(), mount.path().as_os_str()]).quiet();
+            let ours = rustix::fs::statvfs(mount.path()).expect("statvfs");
+            mount.umount();
+            let mount = Mount::new(&image, "ro");
+            let read_only = rustix::fs::statvfs(mount.path()).expect("statvfs");
+            mount.umount();
+            let mount = buttery_judge::KernelMount::one(&image, "ro").expect("the kernel mounts it");
+            let theirs = rustix::fs::statvfs(mount.path()).expect("statvfs");
+            mount.unmount().expect("an unmount");
+            assert_eq!((ours.f_frsize, ours.f_blocks), (theirs.f_frsize, theirs.f_blocks));
+            let near = |a: u64, b: u64| a.abs_diff(b) <= ours.f_blocks / 40;
+            for s in [&ours, &read_only] {
+                let told = [s.f_bfree, s.f_bavail, theirs.f_bfree, theirs.f_bavail];
+                assert!(near(told[0], told[2]) && near(told[1], told[3]), "free, available: {told:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn root_keeps_its_files_from_others() {
     let Some((_dir, mount)) = new("others") else { return };
     write(&mount.join("secret"), b"secret");

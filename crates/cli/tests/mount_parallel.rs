@@ -20,10 +20,7 @@ const THREADS: u64 = 4;
 const BLOCK: usize = 4096;
 
 fn supported(op: &Op) -> bool {
-    match op {
-        Op::Fallocate { .. } | Op::Clone { .. } => false,
-        _ => true,
-    }
+    !matches!(op, Op::Fallocate { .. } | Op::Clone { .. })
 }
 
 /// Commits as fast as it can until it is told to stop.

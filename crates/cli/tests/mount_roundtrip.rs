@@ -26,10 +26,7 @@ const OPS: usize = 400;
 fn supported(seed: u64) -> Vec<Op> {
     let mix = Mix { subvolumes: false, properties: false, ..Mix::new(seed, OPS) };
     let mut list = ops(&mix);
-    list.retain(|op| match op {
-        Op::Fallocate { .. } | Op::Clone { .. } => false,
-        _ => true,
-    });
+    list.retain(|op| !matches!(op, Op::Fallocate { .. } | Op::Clone { .. }));
     list
 }
 

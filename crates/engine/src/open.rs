@@ -101,11 +101,15 @@ fn find_root_tree(store: &Store, sb: &Superblock, rescue: Rescue) -> Result<Tree
         candidates.extend(&backups);
     }
     let mut first = None;
-    for root in candidates {
-        let tree = Tree::new(Key::new(objectid::ROOT_TREE, item::ROOT_ITEM, 0), root, RootItem::zeroed());
-        match probe(&tree, store) {
-            Ok(()) => return Ok(tree),
-            Err(error) => first = first.or(Some(error)),
+    for depth in if rescue.use_backup_root { [Probe::Trees, Probe::Root].as_slice() } else { &[Probe::Root] }
+    {
+        for root in &candidates {
+            let tree =
+                Tree::new(Key::new(objectid::ROOT_TREE, item::ROOT_ITEM, 0), *root, RootItem::zeroed());
+            match probe(&tree, store, *depth, rescue) {
+                Ok(()) => return Ok(tree),
+                Err(error) => first = first.or(Some(error)),
+            }
         }
     }
     let error = first.unwrap_or(Error::NotFound);
@@ -117,13 +121,35 @@ fn find_root_tree(store: &Store, sb: &Superblock, rescue: Rescue) -> Result<Tree
     Err(Error::Corrupt(format!("root tree: {error}{advice}").into()))
 }
 
-/// A root tree is of use if its root can be read and it knows the top-level subvolume.
-fn probe(tree: &Tree, store: &Store) -> Result<()> {
-    let view = tree.read(store);
-    let low = Key::new(objectid::FS_TREE, item::ROOT_ITEM, 0);
-    let high = Key::new(objectid::FS_TREE, item::ROOT_ITEM, u64::MAX);
-    match view.last_at_or_before(high, low)? {
-        Some(_) => Ok(()),
-        None => Err(Error::corrupt(tree.id(), low, "the top-level subvolume has no root item")),
+/// How closely a root tree is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Probe {
+    /// Its own root can be read and knows the top-level subvolume.
+    Root,
+    /// So can the roots of the trees that it leads to.
+    Trees,
+}
+
+/// Whether a root tree is of use.
+fn probe(tree: &Tree, store: &Store, depth: Probe, rescue: Rescue) -> Result<()> {
+    probe_tree(tree, store, objectid::FS_TREE, depth)?;
+    if depth == Probe::Trees && !rescue.ignore_bad_roots {
+        for id in [objectid::EXTENT_TREE, objectid::DEV_TREE, objectid::CSUM_TREE] {
+            probe_tree(tree, store, id, depth)?;
+        }
     }
+    Ok(())
+}
+
+fn probe_tree(root_tree: &Tree, store: &Store, id: u64, depth: Probe) -> Result<()> {
+    let view = root_tree.read(store);
+    let low = Key::new(id, item::ROOT_ITEM, 0);
+    let high = Key::new(id, item::ROOT_ITEM, u64::MAX);
+    let corrupt = |what: &str| Error::corrupt(root_tree.id(), low, what);
+    let found = view.last_at_or_before(high, low)?.ok_or_else(|| corrupt("a tree has no root item"))?;
+    if depth == Probe::Trees {
+        let item = RootItem::parse(found.data()).ok_or_else(|| corrupt("a root item is cut off"))?;
+        Tree::from_item(found.key(), item).read(store).seek(Key::MIN)?;
+    }
+    Ok(())
 }

@@ -60,12 +60,31 @@ impl FileId {
         FileId { tree, ino: objectid::FIRST_FREE }
     }
 
+    /// The empty directory that stands for a nested subvolume in a snapshot of its parent, inside of `dir`.
+    pub fn empty_dir_in(dir: FileId) -> FileId {
+        FileId { tree: dir.tree, ino: EMPTY_DIR | dir.ino }
+    }
+
     /// Whether this is the empty directory that stands for nested subvolumes in a snapshot of their parent. All of
-    /// them in one snapshot are the same file.
+    /// them in one directory are the same file.
     pub fn is_empty_dir(self) -> bool {
-        self.ino == objectid::EMPTY_SUBVOL_DIR
+        self.ino & EMPTY_DIR != 0
+    }
+
+    /// The directory around, if this is an empty directory that stands for subvolumes.
+    pub fn around_empty_dir(self) -> Option<FileId> {
+        self.is_empty_dir().then_some(FileId { tree: self.tree, ino: self.ino & !EMPTY_DIR })
+    }
+
+    /// The inode number that is shown to users: all empty directories that stand for subvolumes have the same.
+    pub fn shown_ino(self) -> u64 {
+        if self.is_empty_dir() { objectid::EMPTY_SUBVOL_DIR } else { self.ino }
     }
 }
+
+/// Marks directories that are in no tree; the rest of the number is that of the directory around. No inode has a
+/// number as high.
+const EMPTY_DIR: u64 = 1 << 63;
 
 /// An open file system. All of its methods may be called from many threads at once.
 pub struct Filesystem {

@@ -4,7 +4,6 @@ use crate::acl::Inherited;
 use crate::{Error, FileId, Filesystem, Kind, Result, Stat, TreeId};
 use buttery_disk::dir::file_type;
 use buttery_disk::inode::{Timespec, flags, mode};
-use buttery_disk::objectid;
 use buttery_engine::dir::{self, Target, edit, xattr};
 use buttery_engine::file::inode::{self, NewInode};
 use buttery_engine::subvol::edit::{self as subvol_edit, NewSubvolume};
@@ -313,7 +312,7 @@ impl Filesystem {
             held.remove(&id);
         }
         match self.stat(id) {
-            Ok(stat) if stat.nlink == 0 && id.ino != objectid::EMPTY_SUBVOL_DIR => self.evict_unless_held(id),
+            Ok(stat) if stat.nlink == 0 && !id.is_empty_dir() => self.evict_unless_held(id),
             _ => Ok(()),
         }
     }

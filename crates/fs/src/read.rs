@@ -1,7 +1,6 @@
 //! Operations that change nothing, on inodes.
 
 use crate::{DirEntry, Error, FileId, Filesystem, Kind, Result, Stat};
-use buttery_disk::objectid;
 use buttery_engine::dir::{self, Target, xattr};
 use buttery_engine::{file, subvol};
 
@@ -23,14 +22,14 @@ impl Filesystem {
             Target::Subvolume(id) if subvol::is_linked_from(&self.engine, dir.tree, id)? => {
                 Ok(FileId::top_of(id))
             }
-            Target::Subvolume(_) => Ok(FileId { tree: dir.tree, ino: objectid::EMPTY_SUBVOL_DIR }),
+            Target::Subvolume(_) => Ok(FileId::empty_dir_in(dir)),
         }
     }
 
     /// The directory above a directory; the top of the top-level subvolume is its own.
     pub fn parent(&self, dir: FileId) -> Result<FileId> {
-        if is_empty_dir(dir) {
-            return Ok(FileId::top_of(dir.tree));
+        if let Some(around) = dir.around_empty_dir() {
+            return Ok(around);
         }
         let tree = self.engine.tree(dir.tree)?;
         if let Some((ino, _)) = dir::parent_of(&self.engine, &tree, dir.ino)? {
@@ -44,9 +43,13 @@ impl Filesystem {
 
     /// A file's attributes.
     pub fn stat(&self, id: FileId) -> Result<Stat> {
-        if is_empty_dir(id) {
-            return Ok(Stat::empty_dir(id));
+        if let Some(around) = id.around_empty_dir() {
+            return Ok(Stat::empty_dir(id, &self.stat_in_tree(around)?));
         }
+        self.stat_in_tree(id)
+    }
+
+    fn stat_in_tree(&self, id: FileId) -> Result<Stat> {
         let tree = self.engine.tree(id.tree)?;
         Ok(Stat::new(id, &file::inode::read(&self.engine, &tree, id.ino)?))
     }

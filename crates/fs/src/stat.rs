@@ -112,10 +112,11 @@ impl Stat {
         }
     }
 
-    /// The empty directory that stands for a nested subvolume in a snapshot of its parent.
-    pub(crate) fn empty_dir(id: FileId) -> Stat {
+    /// The empty directory that stands for a nested subvolume in a snapshot of its parent. It belongs to whom the
+    /// directory around it belongs to.
+    pub(crate) fn empty_dir(id: FileId, around: &Stat) -> Stat {
         let item = InodeItem { mode: (mode::DIR | 0o755).into(), nlink: 1.into(), ..InodeItem::default() };
-        Stat::new(id, &item)
+        Stat { uid: around.uid, gid: around.gid, atime: around.atime, ..Stat::new(id, &item) }
     }
 
     /// Attributes of nothing: zeros.

@@ -2,7 +2,8 @@
 //!
 //! One device number is all that a mount has, so a file's number must be its own among all subvolumes, and the same
 //! each time. Of the mounted subvolume it is the inode number; of another, that subvolume's id stands above it, in the
-//! bits from 44 on. Where either does not fit, a number is made up for as long as the mount lasts.
+//! bits from 44 on; the empty directory that stands for subvolumes in a snapshot has the number of the directory around it
+//! and bit 43. Where either does not fit, a number is made up for as long as the mount lasts.
 
 use buttery::{FileId, TreeId};
 use fuser::INodeNo;
@@ -10,6 +11,8 @@ use parking_lot::RwLock;
 use std::collections::HashMap;
 
 const INO_BITS: u32 = 44;
+/// Set for the empty directory that stands for subvolumes in the directory of this number.
+const EMPTY_DIR: u64 = 1 << (INO_BITS - 1);
 /// Trees with ids below this fit.
 const TREE_MAX: u64 = 1 << (63 - INO_BITS);
 /// Made-up numbers begin here.
@@ -29,8 +32,12 @@ impl Nodes {
     /// The number that users see (`st_ino`).
     pub fn ino(&self, id: FileId) -> u64 {
         let tree = if id.tree == self.root.tree { 0 } else { id.tree.0 };
-        if tree < TREE_MAX && id.ino < 1 << INO_BITS {
-            return tree << INO_BITS | id.ino;
+        let (ino, mark) = match id.around_empty_dir() {
+            Some(dir) => (dir.ino, EMPTY_DIR),
+            None => (id.ino, 0),
+        };
+        if tree < TREE_MAX && ino < EMPTY_DIR {
+            return tree << INO_BITS | mark | ino;
         }
         if let Some(&number) = self.made_up.read().0.get(&id) {
             return number;
@@ -58,7 +65,9 @@ impl Nodes {
             return self.made_up.read().1.get((node.0 & !MADE_UP) as usize).copied();
         }
         let (tree, ino) = (node.0 >> INO_BITS, node.0 & ((1 << INO_BITS) - 1));
-        Some(FileId { tree: if tree == 0 { self.root.tree } else { TreeId(tree) }, ino })
+        let id =
+            FileId { tree: if tree == 0 { self.root.tree } else { TreeId(tree) }, ino: ino & !EMPTY_DIR };
+        Some(if ino & EMPTY_DIR == 0 { id } else { FileId::empty_dir_in(id) })
     }
 }
 
@@ -73,11 +82,15 @@ mod tests {
         assert_eq!((nodes.node(root), nodes.ino(root)), (INodeNo::ROOT, 256));
         let mut seen = std::collections::HashSet::new();
         for tree in [256, 5, 257, TREE_MAX, u64::MAX >> 1] {
-            for ino in [257, (1 << INO_BITS) - 1, 1 << INO_BITS, u64::MAX - 300] {
-                let id = FileId { tree: TreeId(tree), ino };
-                assert!(seen.insert(nodes.ino(id)));
-                assert_eq!(nodes.file(nodes.node(id)), Some(id));
-                assert_eq!(nodes.ino(id), nodes.ino(id));
+            for ino in [257, EMPTY_DIR - 1, EMPTY_DIR, (1 << INO_BITS) - 1, 1 << INO_BITS, (1 << 63) - 1] {
+                for id in [
+                    FileId { tree: TreeId(tree), ino },
+                    FileId::empty_dir_in(FileId { tree: TreeId(tree), ino }),
+                ] {
+                    assert!(seen.insert(nodes.ino(id)));
+                    assert_eq!(nodes.file(nodes.node(id)), Some(id));
+                    assert_eq!(nodes.ino(id), nodes.ino(id));
+                }
             }
         }
         assert_eq!(nodes.file(INodeNo(MADE_UP | 999)), None);

@@ -110,7 +110,7 @@ pub fn stat(fs: &Filesystem, id: FileId, path: Vec<u8>) -> Result<Fact, String> 
         rdev: if matches!(kind, Kind::Char | Kind::Block) { stat.rdev } else { (0, 0) },
         size: stat.size,
         nlink: stat.nlink,
-        ino: stat.id.ino,
+        ino: stat.id.shown_ino(),
         mtime: time(stat.mtime),
         ctime: time(stat.ctime),
         btime: Some(time(stat.otime)),

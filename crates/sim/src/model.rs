@@ -68,7 +68,7 @@ impl Model {
         let mut model = Model { nodes: BTreeMap::new(), root: 1, next: 1, nodesize, now };
         let (mut known, mut places) = (BTreeMap::new(), BTreeMap::<Vec<u8>, Ino>::new());
         for (path, id) in facts::paths_from(fs, top)? {
-            let stub = id.ino == Fact::STUB_INO;
+            let stub = id.is_empty_dir();
             let (dir, name) = match path.iter().rposition(|&b| b == b'/') {
                 Some(at) => (&path[..at], &path[at + 1..]),
                 None => (&path[..0], &path[..]),
@@ -177,7 +177,7 @@ impl Node {
             Kind::Symlink => self.target.len() as u64,
             _ => 0,
         };
-        let stub = self.id.ino == Fact::STUB_INO;
+        let stub = self.id.is_empty_dir();
         Fact {
             mode: self.mode,
             uid: self.uid,
@@ -185,7 +185,7 @@ impl Node {
             rdev: self.rdev,
             size,
             nlink: self.nlink,
-            ino: self.id.ino,
+            ino: self.id.shown_ino(),
             mtime: self.mtime,
             ctime: self.ctime,
             btime: (!stub).then_some(self.btime),

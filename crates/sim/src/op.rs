@@ -3,10 +3,10 @@
 use crate::model::{Fail, Ino, Model};
 use buttery::{Error, FileId, Filesystem, NewNode, RenameMode, SetAttr, Time, XattrMode};
 use buttery_disk::inode::flags;
+use buttery_judge::Kind;
 use buttery_judge::collide::colliding_names;
 use buttery_judge::workload::rng::Rng;
 use buttery_judge::workload::{Data, Fill};
-use buttery_judge::{Fact, Kind};
 
 /// A name.
 pub type Name = Vec<u8>;
@@ -178,7 +178,7 @@ impl Picker {
 
     fn dir(&mut self, m: &Model) -> Ino {
         if self.rng.one_in(40) {
-            return self.some(m, |n| n.id.ino != Fact::STUB_INO).unwrap_or(m.root);
+            return self.some(m, |n| !n.id.is_empty_dir()).unwrap_or(m.root);
         }
         self.some(m, |n| n.kind == Kind::Dir && !n.frozen).unwrap_or(m.root)
     }

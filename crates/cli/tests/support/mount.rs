@@ -20,6 +20,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// Inode numbers of other subvolumes carry the subvolume's id above these bits.
 const INO_BITS: u32 = 44;
+/// What stands for a nested subvolume has the number of the directory around it, and this bit.
+const STUB_BIT: u64 = 1 << 43;
 
 /// A directory on which the program has mounted an image.
 pub struct Mount {
@@ -178,6 +180,9 @@ pub fn facts(point: &Path) -> Vec<Fact> {
     let mut facts = walk(point).unwrap_or_else(|e| panic!("a walk: {e}"));
     for fact in &mut facts {
         fact.ino &= (1 << INO_BITS) - 1;
+        if fact.ino & STUB_BIT != 0 {
+            fact.ino = Fact::STUB_INO;
+        }
     }
     stubs(&facts)
 }
@@ -187,10 +192,13 @@ pub fn all_but_births() -> Compare {
     Compare { btime: false, ..Compare::default() }
 }
 
-/// The stand-in for a nested subvolume has an owner and times that the kernel invents.
+/// The stand-in for a nested subvolume has times that the kernel invents.
 pub fn stubs(facts: &[Fact]) -> Vec<Fact> {
     let plain = |fact: &Fact| match fact.stub() {
-        true => Fact { mode: 0o755, ..Fact::new(fact.path.clone(), fact.kind) },
+        true => {
+            let plain = Fact { mode: 0o755, ..Fact::new(fact.path.clone(), fact.kind) };
+            Fact { uid: fact.uid, gid: fact.gid, ..plain }
+        }
         false => fact.clone(),
     };
     facts.iter().map(plain).collect()

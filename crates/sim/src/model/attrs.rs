@@ -71,6 +71,11 @@ impl Model {
         let node = self.node_mut(ino);
         let time = |t: buttery::Time| Time { sec: t.sec, nsec: t.nsec };
         node.mode = set.mode.map_or(node.mode, |bits| bits & 0o7777);
+        if set.mode.is_some()
+            && let Some(list) = node.xattrs.get_mut(&b"system.posix_acl_access"[..])
+        {
+            follow_mode(list, node.mode);
+        }
         node.uid = set.uid.unwrap_or(node.uid);
         node.gid = set.gid.unwrap_or(node.gid);
         node.mtime = set.mtime.map_or(node.mtime, time);
@@ -121,5 +126,21 @@ impl Model {
         node.xattrs.remove(name).ok_or("NoAttribute")?;
         node.ctime = now;
         Ok(())
+    }
+}
+
+/// An access control list after chmod(2): entries of eight bytes behind the version, permissions in the third.
+fn follow_mode(list: &mut [u8], mode: u32) {
+    const MASK: u8 = 0x10;
+    let entries = &mut list[4..];
+    let masked = entries.chunks(8).any(|e| e[0] == MASK);
+    for entry in entries.chunks_mut(8) {
+        match entry[0] {
+            0x01 => entry[2] = (mode >> 6) as u8 & 7,
+            0x04 if !masked => entry[2] = (mode >> 3) as u8 & 7,
+            MASK => entry[2] = (mode >> 3) as u8 & 7,
+            0x20 => entry[2] = mode as u8 & 7,
+            _ => {}
+        }
     }
 }

@@ -13,7 +13,7 @@ type Done<T = ()> = Result<T, Fail>;
 impl Model {
     pub(crate) fn check_frozen(&self, ino: Ino) -> Done {
         let node = self.node(ino);
-        match (node.frozen, node.id.ino == buttery_judge::Fact::STUB_INO) {
+        match (node.frozen, node.id.is_empty_dir()) {
             (true, true) => Err("NotPermitted"),
             (true, false) => Err("ReadOnly"),
             _ => Ok(()),
@@ -193,7 +193,7 @@ impl Model {
             (false, true) => return Err("NotDirectory"),
             _ => {}
         }
-        if self.node(ino).id.ino == buttery_judge::Fact::STUB_INO {
+        if self.node(ino).id.is_empty_dir() {
             return Ok(());
         }
         self.check_mutable(ino)?;
@@ -224,7 +224,7 @@ impl Model {
 
     fn check_moves(&self, from: Ino, what: Ino, to: Ino) -> Done {
         let node = self.node(what);
-        if node.id.ino == buttery_judge::Fact::STUB_INO {
+        if node.id.is_empty_dir() {
             return Err("NotPermitted");
         }
         if !self.is_top(what) {
@@ -277,7 +277,7 @@ impl Model {
 
     fn check_replaced(&self, to: Ino, moved: Ino, there: Ino) -> Done {
         let directory = self.node(moved).kind == Kind::Dir;
-        if self.is_top(there) || self.node(there).id.ino == buttery_judge::Fact::STUB_INO {
+        if self.is_top(there) || self.node(there).id.is_empty_dir() {
             return Err(if directory { "Unsupported" } else { "IsDirectory" });
         }
         self.check_removable(there, directory)?;
