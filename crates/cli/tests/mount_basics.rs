@@ -324,6 +324,22 @@ fn an_open_file_without_a_name_goes_after_a_crash() {
 }
 
 #[test]
+fn times_before_1970_are_what_was_set() {
+    let Some((_dir, mount)) = new("times") else { return };
+    let file = mount.join("file");
+    write(&file, b"1");
+    for (tv_sec, tv_nsec) in [(-1, 999_999_999), (-2_000_000_000, 1), (-5, 0), (1 << 33, 5)] {
+        let spec = rustix::fs::Timespec { tv_sec, tv_nsec };
+        let times = rustix::fs::Timestamps { last_access: spec, last_modification: spec };
+        rustix::fs::utimensat(CWD, &file, &times, AtFlags::empty()).expect("utimensat");
+        let meta = file.metadata().expect("stat");
+        assert_eq!((meta.mtime(), meta.mtime_nsec()), (tv_sec, tv_nsec));
+        assert_eq!((meta.atime(), meta.atime_nsec()), (tv_sec, tv_nsec));
+    }
+    mount.judge();
+}
+
+#[test]
 fn the_size_is_told_and_space_comes_back() {
     let Some((_dir, mount)) = new("space") else { return };
     let free = || rustix::fs::statvfs(mount.path()).map(|s| s.f_bavail * s.f_frsize).expect("statvfs");

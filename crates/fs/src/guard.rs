@@ -14,9 +14,13 @@ impl Filesystem {
         self.write.as_ref().ok_or(Error::ReadOnly)
     }
 
-    /// Whether a file may be changed: not in a read-only snapshot, nor on a file system that is open for reading.
-    pub fn check_changeable(&self, id: FileId) -> Result<()> {
-        self.tree_to_change(id).map(drop)
+    /// Whether a file may be opened for writing: not in a read-only snapshot, nor one that is immutable or under verity;
+    /// one that only grows must be opened for appending.
+    pub fn check_open_for_writing(&self, id: FileId, append: bool) -> Result<()> {
+        self.tree_to_change(id)?;
+        let stat = self.stat(id)?;
+        self.check_data(&stat)?;
+        if stat.flags & flags::APPEND != 0 && !append { Err(Error::NotPermitted) } else { Ok(()) }
     }
 
     /// The tree of a subvolume that is about to be changed. Its orphans go at its first use.

@@ -36,15 +36,13 @@ pub fn system_time(time: Time) -> SystemTime {
     base.unwrap_or(UNIX_EPOCH) + Duration::from_nanos(time.nsec.min(999_999_999).into())
 }
 
+/// A time of a request. Of one before 1970 the protocol's library subtracts the nanoseconds, which it should add.
 pub fn time(time: SystemTime) -> Time {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => Time { sec: since.as_secs() as i64, nsec: since.subsec_nanos() },
         Err(before) => {
             let before = before.duration();
-            match before.subsec_nanos() {
-                0 => Time { sec: -(before.as_secs() as i64), nsec: 0 },
-                n => Time { sec: -(before.as_secs() as i64) - 1, nsec: 1_000_000_000 - n },
-            }
+            Time { sec: -(before.as_secs() as i64), nsec: before.subsec_nanos() }
         }
     }
 }
@@ -52,7 +50,10 @@ pub fn time(time: SystemTime) -> Time {
 pub fn time_or_now(given: TimeOrNow) -> Time {
     match given {
         TimeOrNow::SpecificTime(t) => time(t),
-        TimeOrNow::Now => time(SystemTime::now()),
+        TimeOrNow::Now => {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            Time { sec: since.as_secs() as i64, nsec: since.subsec_nanos() }
+        }
     }
 }
 
@@ -91,7 +92,15 @@ mod tests {
 
     #[test]
     fn times_before_1970_and_devices_come_back() {
-        for t in [(0, 0), (1, 5), (-1, 999_999_999), (-2, 0), (-62_135_596_800, 7)] {
+        let before = |sec, nsec| UNIX_EPOCH - Duration::new(sec, nsec);
+        for (t, theirs) in
+            [((-1, 999_999_999), before(1, 999_999_999)), ((-2, 0), before(2, 0)), ((-9, 7), before(9, 7))]
+        {
+            let t = Time { sec: t.0, nsec: t.1 };
+            assert_eq!(time(theirs), t);
+            assert_eq!(system_time(t), before(-t.sec as u64, 0) + Duration::from_nanos(t.nsec.into()));
+        }
+        for t in [(0, 0), (1, 5), (1 << 34, 999_999_999)] {
             let t = Time { sec: t.0, nsec: t.1 };
             assert_eq!(time(system_time(t)), t);
         }

@@ -208,8 +208,9 @@ impl fuser::Filesystem for Server {
 
     fn open(&self, _req: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         if flags.0 & libc::O_ACCMODE != libc::O_RDONLY {
-            // the kernel knows of no subvolume, so it does not know which are read-only
-            ok!(reply, self.file(node).and_then(|id| self.fs()?.check_changeable(id)));
+            // the kernel knows neither of subvolumes nor of an inode's flags
+            let append = flags.0 & libc::O_APPEND != 0;
+            ok!(reply, self.file(node).and_then(|id| self.fs()?.check_open_for_writing(id, append)));
         }
         reply.opened(FileHandle(0), open_flags(flags.0));
     }
