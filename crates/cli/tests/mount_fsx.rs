@@ -1,6 +1,4 @@
 //! fsx: random reads, writes, truncates and mapped accesses of one file, compared with a copy in memory.
-//!
-//! Not among the operations, since a mount does not serve them yet: posix_fallocate, punch_hole, copy_file_range.
 
 mod support;
 
@@ -12,13 +10,17 @@ use support::mount::{Mount, can_mount_and_judge};
 
 /// Runs this many operations with the program fsx, as this configuration says, from each seed on a file of its own, and
 /// has the image judged. It gets slower with each operation, since it leaves its mappings: so several short runs.
-fn fsx(label: &str, seeds: std::ops::Range<u32>, operations: u32, configuration: &str) {
+fn fsx(label: &str, seeds: std::ops::Range<u32>, operations: u32, configuration: &str, nocow: bool) {
     let Some(()) = can_mount_and_judge() else { return };
     let Some(()) = need(&[Need::Program("fsx")]) else { return };
     let dir = TempDir::new(label).expect("a folder");
     let mount = Mount::create(&dir, "1G");
     let file = dir.join("configuration");
     std::fs::write(&file, configuration).expect("a file");
+    if nocow {
+        let run = Command::new("chattr").arg("+C").arg(mount.path()).status().expect("chattr");
+        assert!(run.success(), "chattr +C on the root");
+    }
     for seed in seeds {
         let mut command = Command::new(program("fsx").expect("fsx"));
         command.arg("-f").arg(&file).args(["-N", &operations.to_string(), "-S", &seed.to_string(), "-P"]);
@@ -51,10 +53,13 @@ fn a_hundred_thousand_operations() {
         truncate = 5.0
         fsync = 0.01
         fdatasync = 0.01
+        posix_fallocate = 2.0
+        punch_hole = 4.0
+        copy_file_range = 4.0
         sendfile = 1.0
         posix_fadvise = 1.0
     ";
-    fsx("fsx", 1..11, 10_000, configuration);
+    fsx("fsx", 1..11, 10_000, configuration, false);
 }
 
 #[test]
@@ -73,6 +78,10 @@ fn small_operations_with_many_commits() {
         truncate = 10.0
         fsync = 1.0
         fdatasync = 1.0
+        posix_fallocate = 3.0
+        punch_hole = 5.0
+        copy_file_range = 5.0
     ";
-    fsx("fsx-small", 11..12, 5000, configuration);
+    fsx("fsx-small", 11..12, 5000, configuration, false);
+    fsx("fsx-nocow", 21..22, 5000, configuration, true);
 }

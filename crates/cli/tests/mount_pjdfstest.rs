@@ -15,7 +15,7 @@ use support::mount::{Mount, can_mount_and_judge};
 /// The kernel's btrfs fails this too: a directory's link count is always 1 there.
 const ALLOWED: &[&str] = &["rename::updates_link_parent"];
 
-/// The features are those of the kernel's btrfs; `posix_fallocate` is not served yet.
+/// The features are those of the kernel's btrfs.
 fn configuration(allow_remount: bool) -> String {
     format!(
         r#"
@@ -23,6 +23,7 @@ fn configuration(allow_remount: bool) -> String {
         utime_now = {{}}
         utimensat = {{}}
         rename_ctime = {{}}
+        posix_fallocate = {{}}
 
         [settings]
         naptime = 0.001

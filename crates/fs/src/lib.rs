@@ -16,6 +16,8 @@
 #![warn(missing_docs)]
 
 mod acl;
+mod allocate;
+mod flags;
 mod guard;
 mod names;
 mod options;
@@ -28,6 +30,7 @@ pub mod uuid;
 mod write;
 mod write_open;
 
+pub use allocate::Fallocate;
 pub use buttery_disk::{TreeId, dir::file_type};
 pub use buttery_engine::dir::DirEntry;
 pub use buttery_engine::subvol::{Link, Subvolume};

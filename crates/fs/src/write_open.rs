@@ -6,7 +6,7 @@ use buttery_disk::TreeId;
 use buttery_disk::inode::Timespec;
 use buttery_engine::Engine;
 use hashbrown::{HashMap, HashSet};
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock, RwLockWriteGuard};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -60,8 +60,23 @@ impl WriteState {
 
     /// The lock of an inode's data.
     pub fn inode(&self, id: FileId) -> &RwLock<()> {
+        &self.inodes[Self::inode_lock(id)]
+    }
+
+    fn inode_lock(id: FileId) -> usize {
         let hash = (id.ino ^ id.tree.0.wrapping_mul(0x9E37_79B9)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        &self.inodes[(hash >> 32) as usize % INODE_LOCKS]
+        (hash >> 32) as usize % INODE_LOCKS
+    }
+
+    /// Both inodes' locks for writing, always in the same order; they may be one.
+    pub fn lock_two(
+        &self,
+        a: FileId,
+        b: FileId,
+    ) -> (RwLockWriteGuard<'_, ()>, Option<RwLockWriteGuard<'_, ()>>) {
+        let (a, b) = (Self::inode_lock(a), Self::inode_lock(b));
+        let first = self.inodes[a.min(b)].write();
+        (first, (a != b).then(|| self.inodes[a.max(b)].write()))
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod attr;
 mod errno;
+mod ioctl;
 mod nodes;
 mod point;
 mod requests;

@@ -2,13 +2,13 @@
 
 use crate::attr::{entry_type, file_attr, time, time_or_now};
 use crate::server::{BATCH, LONG, Listed, Server};
-use crate::{CONTROL_PID, CONTROL_SYNC, errno};
-use buttery::{Error, RenameMode, SetAttr, Stat, XattrMode};
+use crate::{CONTROL_PID, CONTROL_SYNC, errno, ioctl};
+use buttery::{Error, Fallocate, RenameMode, SetAttr, Stat, XattrMode};
 use buttery_disk::inode::mode;
 use fuser::{
-    AccessFlags, BsdFileFlags, Errno, FileAttr, FileHandle, FopenFlags, Generation, INodeNo, InitFlags,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FopenFlags, Generation,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::cell::RefCell;
@@ -20,6 +20,8 @@ use std::time::{Duration, SystemTime};
 
 /// Bytes of one request.
 const MAX_WRITE: u32 = 1 << 20;
+/// Bytes that one call may copy: the answer has 32 bits, and a multiple of the sector size is wanted.
+const COPY_MAX: u64 = 1 << 31;
 /// BTRFS_IOC_SYNC.
 const IOC_SYNC: u32 = 0x9408;
 
@@ -450,34 +452,71 @@ impl fuser::Filesystem for Server {
     fn ioctl(
         &self,
         _req: &Request,
-        _node: INodeNo,
+        node: INodeNo,
         _fh: FileHandle,
         _flags: IoctlFlags,
         cmd: u32,
-        _in_data: &[u8],
-        _out_size: u32,
+        in_data: &[u8],
+        out_size: u32,
         reply: ReplyIoctl,
     ) {
-        if cmd != IOC_SYNC {
-            return reply.error(Errno::ENOTTY);
+        if cmd == IOC_SYNC {
+            return self.syncer.commit(Box::new(move |result| match result {
+                Ok(()) => reply.ioctl(0, &[]),
+                Err(error) => reply.error(error),
+            }));
         }
-        self.syncer.commit(Box::new(move |result| match result {
-            Ok(()) => reply.ioctl(0, &[]),
-            Err(error) => reply.error(error),
-        }));
+        let (id, fs) = (ok!(reply, self.file(node)), ok!(reply, self.fs()));
+        match ok!(reply, ioctl::answer(fs, id, cmd, in_data)) {
+            Some(mut data) => {
+                // the number says eight bytes, the kernel itself asks for four
+                data.truncate(out_size as usize);
+                reply.ioctl(0, &data);
+            }
+            None => reply.error(Errno::ENOTTY),
+        }
     }
 
     fn fallocate(
         &self,
         _req: &Request,
-        _node: INodeNo,
+        node: INodeNo,
         _fh: FileHandle,
-        _offset: u64,
-        _length: u64,
-        _mode: i32,
+        offset: u64,
+        length: u64,
+        mode: i32,
         reply: ReplyEmpty,
     ) {
-        reply.error(Errno::EOPNOTSUPP);
+        const KEEP_SIZE: i32 = libc::FALLOC_FL_KEEP_SIZE;
+        let what = match mode & !KEEP_SIZE {
+            0 => Fallocate::Allocate,
+            libc::FALLOC_FL_PUNCH_HOLE if mode & KEEP_SIZE != 0 => Fallocate::PunchHole,
+            libc::FALLOC_FL_ZERO_RANGE => Fallocate::ZeroRange,
+            _ => return reply.error(Errno::EOPNOTSUPP),
+        };
+        let keep_size = mode & KEEP_SIZE != 0;
+        ok!(reply, self.file(node).and_then(|id| self.fs()?.fallocate(id, what, offset, length, keep_size)));
+        reply.ok();
+    }
+
+    fn copy_file_range(
+        &self,
+        _req: &Request,
+        node: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        to: INodeNo,
+        _to_fh: FileHandle,
+        to_offset: u64,
+        length: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let copied = self.file(node).and_then(|from| {
+            self.fs()?.copy_range(from, offset, self.file(to)?, to_offset, length.min(COPY_MAX))
+        });
+        let copied = ok!(reply, copied);
+        reply.written(copied as u32);
     }
 
     fn lseek(

@@ -42,6 +42,33 @@ impl Content {
         self.size = size;
     }
 
+    /// Makes zeros of a range; the size stays.
+    pub fn zero(&mut self, start: u64, end: u64) {
+        let numbers: Vec<u64> =
+            self.blocks.range(start / BLOCK..end.div_ceil(BLOCK)).map(|(n, _)| *n).collect();
+        for number in numbers {
+            let at = number * BLOCK;
+            let (from, to) = (start.max(at) - at, end.min(at + BLOCK) - at);
+            if let Some(block) = self.blocks.get_mut(&number) {
+                block[from as usize..to as usize].fill(0);
+            }
+        }
+    }
+
+    /// The blocks of a range that begins with one, by their distance from there.
+    pub fn part(&self, start: u64, end: u64) -> Vec<(u64, Vec<u8>)> {
+        let range = start / BLOCK..end.div_ceil(BLOCK);
+        self.blocks.range(range).map(|(n, block)| (n - start / BLOCK, block.clone())).collect()
+    }
+
+    /// Puts such blocks in the place of what is there.
+    pub fn paste(&mut self, start: u64, end: u64, blocks: &[(u64, Vec<u8>)]) {
+        let first = start / BLOCK;
+        self.blocks.retain(|n, _| *n < first || *n >= end.div_ceil(BLOCK));
+        self.blocks.extend(blocks.iter().map(|(n, block)| (first + n, block.clone())));
+        self.size = self.size.max(end);
+    }
+
     /// The hash that facts hold.
     pub fn hash(&self) -> u128 {
         let mut hasher = ContentHasher::new();

@@ -1,7 +1,7 @@
 //! One operation, and what picks them at random.
 
 use crate::model::{Fail, Ino, Model};
-use buttery::{Error, FileId, Filesystem, NewNode, RenameMode, SetAttr, Time, XattrMode};
+use buttery::{Error, Fallocate, FileId, Filesystem, NewNode, RenameMode, SetAttr, Time, XattrMode};
 use buttery_disk::inode::flags;
 use buttery_judge::Kind;
 use buttery_judge::collide::colliding_names;
@@ -23,6 +23,8 @@ pub enum Op {
     Write { ino: Ino, offset: u64, data: Data },
     Append { ino: Ino, data: Data },
     Truncate { ino: Ino, size: u64 },
+    Fallocate { ino: Ino, what: Fallocate, offset: u64, len: u64, keep_size: bool },
+    Clone { from: Ino, offset: u64, to: Ino, to_offset: u64, len: u64 },
     SetAttr { ino: Ino, set: SetAttr },
     SetFlags { ino: Ino, mask: u64, value: u64 },
     SetXattr { ino: Ino, name: Name, value: Data, how: XattrMode },
@@ -48,6 +50,12 @@ impl Op {
             Op::Write { ino, offset, data } => done(m.write(*ino, *offset, &data.bytes())),
             Op::Append { ino, data } => done(m.append(*ino, &data.bytes())),
             Op::Truncate { ino, size } => done(m.truncate(*ino, *size)),
+            Op::Fallocate { ino, what, offset, len, keep_size } => {
+                done(m.fallocate(*ino, *what, *offset, *len, *keep_size))
+            }
+            Op::Clone { from, offset, to, to_offset, len } => {
+                done(m.clone_range(*from, *offset, *to, *to_offset, *len))
+            }
             Op::SetAttr { ino, set } => done(m.set_attr(*ino, set)),
             Op::SetFlags { ino, mask, value } => done(m.set_flags(*ino, *mask, *value)),
             Op::SetXattr { ino, name, value, how } => done(m.set_xattr(*ino, name, &value.bytes(), *how)),
@@ -76,6 +84,12 @@ impl Op {
             Op::Write { ino, offset, data } => fs.write(id(ino), *offset, &data.bytes()),
             Op::Append { ino, data } => fs.append(id(ino), &data.bytes()).map(|_| ()),
             Op::Truncate { ino, size } => fs.truncate(id(ino), *size),
+            Op::Fallocate { ino, what, offset, len, keep_size } => {
+                fs.fallocate(id(ino), *what, *offset, *len, *keep_size)
+            }
+            Op::Clone { from, offset, to, to_offset, len } => {
+                fs.clone_range(id(from), *offset, id(to), *to_offset, *len)
+            }
             Op::SetAttr { ino, set } => fs.set_attr(id(ino), set),
             Op::SetFlags { ino, mask, value } => fs.set_flags(id(ino), *mask, *value),
             Op::SetXattr { ino, name, value, how } => fs.set_xattr(id(ino), name, &value.bytes(), *how),
@@ -158,7 +172,9 @@ impl Picker {
             18..25 => Op::Link { ino: self.any(m), dir: self.dir(m), name: self.name(m) },
             25..34 => self.remove(m),
             34..46 => self.rename(m),
-            46..62 => self.write(m),
+            46..57 => self.write(m),
+            57..60 => self.fallocate(m),
+            60..62 => self.clone(m),
             62..66 => Op::Append { ino: self.file(m), data: self.data(self.weights.write_max / 4) },
             66..75 => self.truncate(m),
             75..87 => self.xattr(m),
@@ -274,6 +290,41 @@ impl Picker {
         };
         let most = if self.rng.one_in(2) { 5000 } else { self.weights.write_max };
         Op::Write { ino, offset, data: self.data(most) }
+    }
+
+    fn fallocate(&mut self, m: &Model) -> Op {
+        let ino = self.file(m);
+        let what = [Fallocate::Allocate, Fallocate::Allocate, Fallocate::PunchHole, Fallocate::ZeroRange];
+        let what = *self.rng.pick(&what).unwrap_or(&Fallocate::Allocate);
+        let size = m.node(ino).content.size().min(self.weights.size_max);
+        let offset = match self.rng.below(4) {
+            0 => self.rng.below(self.weights.size_max) / 4096 * 4096,
+            _ => self.rng.below(size + 5000),
+        };
+        let len = match self.rng.below(20) {
+            0 => 0,
+            1 if what == Fallocate::PunchHole => self.rng.below(1 << 63),
+            2..9 => self.rng.below(9000),
+            _ => self.rng.below(self.weights.write_max / 2),
+        };
+        Op::Fallocate { ino, what, offset, len, keep_size: self.rng.one_in(2) }
+    }
+
+    fn clone(&mut self, m: &Model) -> Op {
+        let full = |n: &crate::model::Node| n.kind == Kind::File && n.content.size() > 0;
+        let from = self.some(m, full).unwrap_or(m.root);
+        let to = if self.rng.one_in(4) { from } else { self.file(m) };
+        let size = m.node(from).content.size();
+        let near = size.min(self.weights.size_max);
+        let mut place = |most: u64| self.rng.below(most + 1) / 4096 * 4096;
+        let (offset, to_offset) = (place(near), place(self.weights.size_max));
+        let len = match self.rng.below(4) {
+            0 => 0,
+            1 => size.saturating_sub(offset),
+            2 => self.rng.below(40_000),
+            _ => self.rng.below(near + 1) / 4096 * 4096,
+        };
+        Op::Clone { from, offset, to, to_offset, len }
     }
 
     fn truncate(&mut self, m: &Model) -> Op {

@@ -8,7 +8,7 @@ pub(crate) mod children;
 pub(crate) mod keyed;
 
 use crate::{Engine, Error, Result};
-use buttery_disk::extent::ExtentItem;
+use buttery_disk::extent::{BackRef, ExtentItem, inline_refs, inline_refs_start};
 use buttery_disk::zerocopy::FromBytes;
 use buttery_disk::{Key, TreeId, item, objectid};
 
@@ -26,4 +26,22 @@ pub(crate) fn lookup(engine: &Engine, bytenr: u64, level: u8) -> Result<(u64, u6
         }
     }
     Ok((0, 0))
+}
+
+/// Whether a data extent has no reference but this one, however often that; pending ones are counted. One that stands in
+/// an item of its own counts as somebody else's. The caller has a handle, so that no commit is under way.
+pub(crate) fn is_only_ref(engine: &Engine, bytenr: u64, len: u64, backref: BackRef) -> Result<bool> {
+    let (mut total, mut own) = engine.writer()?.refs.pending_of(bytenr, backref);
+    let tree = engine.tree(TreeId(objectid::EXTENT_TREE))?;
+    let key = Key::new(bytenr, item::EXTENT_ITEM, len);
+    if let Some(found) = tree.read(engine.store()).get(key)? {
+        let (item, _) = ExtentItem::ref_from_prefix(found.data())
+            .map_err(|_| Error::corrupt(tree.id(), key, "an extent item is cut off"))?;
+        total += item.refs.get() as i64;
+        own += inline_refs(found.data(), inline_refs_start(key.kind, item.flags.get()))
+            .filter(|r| r.backref == backref)
+            .map(|r| i64::from(r.count))
+            .sum::<i64>();
+    }
+    Ok(total == own)
 }

@@ -1,9 +1,13 @@
 //! Inodes and what is in them.
 //!
-//! [`inode`] is the item, [`extents`] the extents as they stand in the tree, [`read`], [`write`] and [`truncate`] what
-//! is done with them; `replace` is where extents are dropped and inserted.
+//! [`inode`] is the item, [`extents`] the extents as they stand in the tree, [`read`], [`write`], [`truncate`],
+//! [`fallocate`] and [`clone`] what is done with them; `replace` is where extents are dropped and inserted, `in_place`
+//! where data are written over what is there.
 
+pub mod clone;
 pub mod extents;
+pub mod fallocate;
+mod in_place;
 pub mod inode;
 pub mod read;
 mod replace;

@@ -135,12 +135,14 @@ fn drop_one(
     Ok(freed)
 }
 
-/// Data that were written to a newly allocated extent.
+/// A newly allocated extent, of data that were written to it or of none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewExtent {
     pub file_offset: u64,
     pub bytenr: u64,
     pub len: u64,
+    /// [`file_extent::REG`] or [`file_extent::PREALLOC`].
+    pub kind: u8,
 }
 
 /// Puts a new extent in the place of what its range covers. Answers by how much the inode's bytes change.
@@ -153,7 +155,7 @@ pub(crate) fn replace_extents(trans: &mut Trans<'_>, tree: &Tree, ino: u64, new:
         compression: 0,
         encryption: 0,
         other_encoding: 0.into(),
-        kind: file_extent::REG,
+        kind: new.kind,
         disk_bytenr: new.bytenr.into(),
         disk_num_bytes: new.len.into(),
         offset: 0.into(),

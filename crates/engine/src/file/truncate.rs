@@ -5,7 +5,7 @@ use super::{extents, inode, read, replace, write};
 use crate::tree::Tree;
 use crate::txn::Purpose;
 use crate::{Engine, Error, Result};
-use buttery_disk::inode::{Timespec, mode};
+use buttery_disk::inode::{Timespec, flags, mode};
 
 /// How many extents one handle drops: what it reserves must fit into the global reserve of the smallest file system.
 const BATCH: usize = 32;
@@ -30,7 +30,8 @@ pub fn truncate(engine: &Engine, tree: &Tree, ino: u64, size: u64, now: Timespec
             });
         }
     }
-    if size < old {
+    let prealloc = item.flags.get() & flags::PREALLOC != 0;
+    if size < old || size == old && prealloc {
         clear_tail(engine, tree, ino, size, old, now)?;
         drop_from(engine, tree, ino, size, now)?;
     } else if size > old {
@@ -67,7 +68,7 @@ fn inline_contents(engine: &Engine, tree: &Tree, ino: u64, size: u64) -> Result<
 fn clear_tail(engine: &Engine, tree: &Tree, ino: u64, size: u64, old: u64, now: Timespec) -> Result<()> {
     let sector = engine.volume().context().sectorsize as u64;
     let tail = size % sector;
-    if tail == 0 {
+    if tail == 0 || size == old {
         return Ok(());
     }
     let mut data = false;

@@ -1,21 +1,23 @@
 //! Writing: data to the device first, then, in one transaction, the items that name them.
 //!
 //! Whole sectors go from the caller's buffer to the device without a copy; the sectors at a ragged head and tail are
-//! read, completed and written beside. A small file lives in its item. The caller keeps other writers off the inode.
+//! read, completed and written beside, or in place where that is allowed. A small file lives in its item. The caller keeps other writers off the inode.
 
 use super::extents::{self, Body};
+use super::in_place::{self, Place};
 use super::replace::{self, NewExtent};
 use super::{inode, read};
 use crate::space::reserve;
 use crate::tree::Tree;
 use crate::txn::{Purpose, Trans};
 use crate::{Engine, Error, Result, csum};
+use buttery_disk::extent::file_extent;
 use buttery_disk::inode::{InodeItem, Timespec, flags};
 
 /// The largest file that is kept in its item (`max_inline`).
 pub const INLINE_MAX: u64 = 2048;
 /// The largest extent.
-const EXTENT_MAX: u64 = 128 << 20;
+pub(super) const EXTENT_MAX: u64 = 128 << 20;
 /// The largest file.
 pub const SIZE_MAX: u64 = i64::MAX as u64 & !4095;
 /// Items that a write of one extent changes.
@@ -96,6 +98,29 @@ pub(crate) fn outline(engine: &Engine, tree: &Tree, ino: u64, now: Timespec) -> 
     let mut block = vec![0; sector];
     read::read(engine, tree, ino, 0, &mut block)?;
     put(engine, tree, ino, 0, &block, item.size.get(), &item, now)
+}
+
+/// Before extents of `source` are shared with `target` from `offset` on. Answers `false` if there is nothing to share: the
+/// source's data are in its item.
+pub fn prepare_for_clone(
+    engine: &Engine,
+    source: &Tree,
+    source_ino: u64,
+    target: &Tree,
+    ino: u64,
+    offset: u64,
+    now: Timespec,
+) -> Result<bool> {
+    if has_inline(engine, source, source_ino)? {
+        return Ok(false);
+    }
+    outline(engine, target, ino, now)?;
+    let item = inode::read(engine, target, ino)?;
+    let sector = engine.volume().context().sectorsize as u64;
+    if offset >= item.size.get().next_multiple_of(sector) {
+        clear_behind_end(engine, target, ino, &item, now)?;
+    }
+    Ok(true)
 }
 
 /// Before a file grows: what its last sector holds behind the end must be zeros. The kernel leaves anything there.
@@ -193,15 +218,69 @@ fn put(
 ) -> Result<()> {
     let (mut at, mut rest) = (start, data);
     while !rest.is_empty() {
-        let (bytenr, len) = reserve::data(engine, (rest.len() as u64).min(EXTENT_MAX))?;
-        let (now_written, after) = rest.split_at(len as usize);
-        let extent = NewExtent { file_offset: at, bytenr, len };
-        let size = end.min(at + len);
-        put_extent(engine, tree, ino, extent, now_written, size, item, now)?;
+        let place = match in_place::is_possible(item) {
+            true => in_place::find(engine, tree, ino, at, rest.len() as u64, item)?,
+            false => Place::Copy(rest.len() as u64),
+        };
+        let len = match place {
+            Place::There { bytenr, len, prealloc } => {
+                let there = NewExtent { file_offset: at, bytenr, len, kind: file_extent::REG };
+                let size = end.min(at + len);
+                put_in_place(engine, tree, ino, there, prealloc, &rest[..len as usize], size, item, now)?;
+                len
+            }
+            Place::Copy(want) => {
+                let (bytenr, len) = reserve::data(engine, want.min(EXTENT_MAX))?;
+                let extent = NewExtent { file_offset: at, bytenr, len, kind: file_extent::REG };
+                let size = end.min(at + len);
+                put_extent(engine, tree, ino, extent, &rest[..len as usize], size, item, now)?;
+                len
+            }
+        };
         at += len;
-        rest = after;
+        rest = &rest[len as usize..];
     }
     Ok(())
+}
+
+/// Writes over what is there. Space was taken before: not even a full file system refuses it.
+#[allow(clippy::too_many_arguments)]
+fn put_in_place(
+    engine: &Engine,
+    tree: &Tree,
+    ino: u64,
+    there: NewExtent,
+    prealloc: bool,
+    data: &[u8],
+    size: u64,
+    item: &InodeItem,
+    now: Timespec,
+) -> Result<()> {
+    engine.volume().write(there.bytenr, data)?;
+    let sums = if prealloc { sums(engine, data, item) } else { Vec::new() };
+    let items = 2 + if prealloc { ITEMS + sums.len() as u64 / 2048 } else { 0 };
+    engine.change(items, Purpose::Free, |trans| {
+        if prealloc {
+            in_place::mark_written(trans, tree, ino, there.file_offset, there.len)?;
+        }
+        if !sums.is_empty() {
+            csum::insert(trans, there.bytenr, &sums)?;
+        }
+        inode::update(trans, tree, ino, |item| {
+            touch(item, 0, now);
+            item.size = item.size.get().max(size).into();
+        })
+    })
+}
+
+/// The checksums of data, one for each sector; none for a file without.
+fn sums(engine: &Engine, data: &[u8], item: &InodeItem) -> Vec<u8> {
+    let mut sums = Vec::new();
+    if item.flags.get() & flags::NODATASUM == 0 {
+        let volume = engine.volume();
+        volume.csum().sum_blocks(data, volume.context().sectorsize as usize, &mut sums);
+    }
+    sums
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -217,10 +296,7 @@ fn put_extent(
 ) -> Result<()> {
     let volume = engine.volume();
     let space = &engine.writer()?.space;
-    let mut sums = Vec::new();
-    if item.flags.get() & flags::NODATASUM == 0 {
-        volume.csum().sum_blocks(data, volume.context().sectorsize as usize, &mut sums);
-    }
+    let sums = sums(engine, data, item);
     // reserved before the device is written: what lies on the device must not fail for lack of space
     let items = ITEMS + sums.len() as u64 / 2048;
     let ready = volume

@@ -96,6 +96,11 @@ impl Tree {
         self.item_dirty.store(true, Ordering::Release);
     }
 
+    /// The transaction of the last snapshot that was taken of this subvolume.
+    pub fn last_snapshot(&self) -> u64 {
+        self.last_snapshot.load(Ordering::Acquire)
+    }
+
     /// Whether the tree holds files, so that its blocks may be shared with snapshots.
     pub fn is_subvolume(&self) -> bool {
         objectid::is_subvolume(self.id.0) || self.id.0 == objectid::DATA_RELOC_TREE

@@ -83,6 +83,14 @@ impl DelayedRefs {
         }
     }
 
+    /// The pending references of an extent: all, and those of one kind.
+    pub fn pending_of(&self, bytenr: u64, backref: BackRef) -> (i64, i64) {
+        match self.shard(bytenr).lock().get(&bytenr) {
+            Some(head) => (head.refs.values().sum(), head.refs.get(&backref).copied().unwrap_or_default()),
+            None => (0, 0),
+        }
+    }
+
     /// How many extents have changes.
     pub fn len(&self) -> usize {
         self.heads.load(Ordering::Relaxed)

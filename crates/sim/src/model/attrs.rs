@@ -1,7 +1,7 @@
 //! Data and attributes in the model.
 
 use super::{Fail, Ino, Model};
-use buttery::{SetAttr, XattrMode};
+use buttery::{Fallocate, SetAttr, XattrMode};
 use buttery_disk::dir::name_hash;
 use buttery_disk::inode::flags;
 use buttery_judge::{Kind, Time};
@@ -61,6 +61,53 @@ impl Model {
         }
         self.node_mut(ino).content.truncate(size);
         self.changed(ino);
+        Ok(())
+    }
+
+    pub fn fallocate(&mut self, ino: Ino, what: Fallocate, offset: u64, len: u64, keep_size: bool) -> Done {
+        self.check_data(ino)?;
+        if what != Fallocate::Allocate {
+            self.check_mutable(ino)?;
+        }
+        if len == 0 {
+            return Err("Invalid");
+        }
+        let end = offset.checked_add(len).filter(|&end| end <= SIZE_MAX).ok_or("FileTooBig")?;
+        let content = &mut self.node_mut(ino).content;
+        if what != Fallocate::Allocate {
+            content.zero(offset, end);
+        }
+        if what != Fallocate::PunchHole && !keep_size && end > content.size() {
+            content.truncate(end);
+        }
+        self.changed(ino);
+        Ok(())
+    }
+
+    pub fn clone_range(&mut self, from: Ino, offset: u64, to: Ino, to_offset: u64, len: u64) -> Done {
+        const SECTOR: u64 = 4096;
+        self.check_data(to)?;
+        self.check_mutable(to)?;
+        let (source, target) = (self.node(from), self.node(to));
+        if source.kind != Kind::File || (source.flags ^ target.flags) & flags::NODATASUM != 0 {
+            return Err("Invalid");
+        }
+        let size = source.content.size();
+        let end = if len == 0 { size } else { offset.checked_add(len).ok_or("Invalid")? };
+        if end > size || end < offset {
+            return Err("Invalid");
+        }
+        let to_end = to_offset.checked_add(end - offset).filter(|&e| e <= SIZE_MAX).ok_or("FileTooBig")?;
+        let at_the_end = end == size && to_end >= target.content.size();
+        let overlap = from == to && to_offset < end.next_multiple_of(SECTOR) && offset < to_end;
+        if offset % SECTOR + to_offset % SECTOR > 0 || end % SECTOR > 0 && !at_the_end || overlap {
+            return Err("Invalid");
+        }
+        if end > offset {
+            let blocks = source.content.part(offset, end);
+            self.node_mut(to).content.paste(to_offset, to_end, &blocks);
+            self.changed(to);
+        }
         Ok(())
     }
 

@@ -1,0 +1,135 @@
+//! Space before data: preallocation, holes, and extents that files share.
+
+use crate::{Error, FileId, Filesystem, Kind, Result, Stat};
+use buttery_disk::inode::flags;
+use buttery_engine::file::clone::{At, clone};
+use buttery_engine::file::{self, fallocate};
+
+pub use buttery_engine::file::fallocate::Fallocate;
+
+/// Bytes that are copied at a time where extents cannot be shared, and how many of those in one call.
+const PIECE: u64 = 1 << 20;
+const COPY_MAX: u64 = 64 << 20;
+
+impl Filesystem {
+    /// Preallocates space, punches a hole or makes zeros, as fallocate(2): see [`Fallocate`].
+    pub fn fallocate(
+        &self,
+        id: FileId,
+        what: Fallocate,
+        offset: u64,
+        len: u64,
+        keep_size: bool,
+    ) -> Result<()> {
+        let state = self.write_state()?;
+        let tree = self.tree_to_change(id)?;
+        {
+            let _data = state.inode(id).write();
+            let stat = self.stat(id)?;
+            self.check_file(&stat)?;
+            if what != Fallocate::Allocate {
+                self.check_mutable(&stat)?;
+            }
+            let now = self.now();
+            fallocate::fallocate(&self.engine, &tree, id.ino, what, offset, len, keep_size, now)?;
+        }
+        self.after_operation()
+    }
+
+    fn check_file(&self, stat: &Stat) -> Result<()> {
+        match stat.kind() {
+            Kind::File => self.check_data(stat),
+            Kind::Directory => Err(Error::IsDirectory),
+            _ => Err(Error::Invalid),
+        }
+    }
+
+    /// Makes a range of `to` the same as one of `from` by sharing extents, as FICLONERANGE: offsets and length are
+    /// multiples of the sector size, but for a range that ends where `from` ends and reaches to the end of `to`. A
+    /// length of 0 means all up to the end of `from`. `Invalid` where this cannot be.
+    pub fn clone_range(&self, from: FileId, offset: u64, to: FileId, to_offset: u64, len: u64) -> Result<()> {
+        let state = self.write_state()?;
+        let (source, target) = (self.engine.tree(from.tree)?, self.tree_to_change(to)?);
+        {
+            let _locks = state.lock_two(from, to);
+            let (stat, to_stat) = (self.stat(from)?, self.stat(to)?);
+            self.check_file(&to_stat)?;
+            self.check_mutable(&to_stat)?;
+            if stat.kind() != Kind::File || (stat.flags ^ to_stat.flags) & flags::NODATASUM != 0 {
+                return Err(Error::Invalid);
+            }
+            let sector = u64::from(self.engine.superblock().sectorsize.get());
+            let end = if len == 0 { Some(stat.size) } else { offset.checked_add(len) };
+            let end = end.filter(|&end| end >= offset && end <= stat.size).ok_or(Error::Invalid)?;
+            let len = end - offset;
+            let to_end = to_offset.checked_add(len).filter(|&e| e <= file::write::SIZE_MAX);
+            let to_end = to_end.ok_or(Error::FileTooBig)?;
+            let aligned = |n: u64| n.is_multiple_of(sector);
+            let whole = aligned(end) || end == stat.size && to_end >= to_stat.size;
+            let apart = from != to || to_offset >= end.next_multiple_of(sector) || to_end <= offset;
+            if !aligned(offset) || !aligned(to_offset) || !whole || !apart {
+                return Err(Error::Invalid);
+            }
+            if len == 0 {
+                return Ok(());
+            }
+            let now = self.now();
+            if file::write::prepare_for_clone(
+                &self.engine,
+                &source,
+                from.ino,
+                &target,
+                to.ino,
+                to_offset,
+                now,
+            )? {
+                let (a, b) = (
+                    At { tree: &source, ino: from.ino, offset },
+                    At { tree: &target, ino: to.ino, offset: to_offset },
+                );
+                clone(&self.engine, a, b, len.next_multiple_of(sector), to_end, now)?;
+            } else {
+                // what lies in an item is copied
+                let mut data = vec![0; len as usize];
+                file::read::read(&self.engine, &source, from.ino, offset, &mut data)?;
+                file::write::write(&self.engine, &target, to.ino, to_offset, &data, now)?;
+            }
+        }
+        self.after_operation()
+    }
+
+    /// Copies a range, as copy_file_range(2): by sharing extents where that can be, else byte by byte. Answers how many
+    /// bytes were copied: fewer than asked for at the end of `from`, or where there are many.
+    pub fn copy_range(&self, from: FileId, offset: u64, to: FileId, to_offset: u64, len: u64) -> Result<u64> {
+        let size = self.stat(from)?.size;
+        let len = len.min(size.saturating_sub(offset));
+        if len == 0 {
+            return Ok(0);
+        }
+        // an end within a sector can be shared only where both files end
+        let sector = u64::from(self.engine.superblock().sectorsize.get());
+        let aligned = if offset + len == size { len } else { len / sector * sector };
+        if aligned > 0 {
+            match self.clone_range(from, offset, to, to_offset, aligned) {
+                Err(Error::Invalid) => {}
+                other => return other.map(|()| aligned),
+            }
+        }
+        if from == to && offset < to_offset + len && to_offset < offset + len {
+            return Err(Error::Invalid);
+        }
+        let len = len.min(COPY_MAX);
+        let mut buf = vec![0; len.min(PIECE) as usize];
+        let mut done = 0;
+        while done < len {
+            let want = (len - done).min(PIECE) as usize;
+            let n = self.read(from, offset + done, &mut buf[..want])?;
+            if n == 0 {
+                break;
+            }
+            self.write(to, to_offset + done, &buf[..n])?;
+            done += n as u64;
+        }
+        Ok(done)
+    }
+}
