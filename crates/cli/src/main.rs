@@ -8,6 +8,7 @@ mod inspect;
 mod ls;
 mod mkfs;
 mod mount;
+mod share;
 mod source;
 mod stat;
 mod subvolume;
@@ -47,6 +48,10 @@ enum Command {
     Umount(umount::Args),
     /// Commit what a mount has changed
     Sync(umount::Args),
+    /// Copy a file by sharing its extents, in an image or on a mount
+    Reflink(share::ReflinkArgs),
+    /// Let files of an image that hold the same bytes share extents
+    Dedupe(share::DedupeArgs),
     /// Make subvolumes, and choose the default one
     #[command(subcommand)]
     Subvolume(subvolume::Command),
@@ -70,6 +75,8 @@ fn main() -> ExitCode {
         Command::Mount(args) => mount::run(&args),
         Command::Umount(args) => umount::run(&args),
         Command::Sync(args) => umount::sync(&args),
+        Command::Reflink(args) => share::reflink(&args),
+        Command::Dedupe(args) => share::dedupe(&args),
         Command::Subvolume(command) => subvolume::run(&command),
         Command::Inspect(command) => inspect::run(&command),
     };

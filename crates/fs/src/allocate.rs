@@ -1,7 +1,7 @@
 //! Space before data: preallocation, holes, and extents that files share.
 
 use crate::{Error, FileId, Filesystem, Kind, Result, Stat};
-use buttery_disk::inode::flags;
+use buttery_disk::inode::{Timespec, flags};
 use buttery_engine::file::clone::{At, clone};
 use buttery_engine::file::{self, fallocate};
 
@@ -10,6 +10,15 @@ pub use buttery_engine::file::fallocate::Fallocate;
 /// Bytes that are copied at a time where extents cannot be shared, and how many of those in one call.
 const PIECE: u64 = 1 << 20;
 const COPY_MAX: u64 = 64 << 20;
+
+/// A range that can be shared.
+struct Range {
+    from: FileId,
+    offset: u64,
+    to: FileId,
+    to_offset: u64,
+    len: u64,
+}
 
 impl Filesystem {
     /// Preallocates space, punches a hole or makes zeros, as fallocate(2): see [`Fallocate`].
@@ -49,53 +58,106 @@ impl Filesystem {
     /// length of 0 means all up to the end of `from`. `Invalid` where this cannot be.
     pub fn clone_range(&self, from: FileId, offset: u64, to: FileId, to_offset: u64, len: u64) -> Result<()> {
         let state = self.write_state()?;
-        let (source, target) = (self.engine.tree(from.tree)?, self.tree_to_change(to)?);
+        self.tree_to_change(to)?;
         {
             let _locks = state.lock_two(from, to);
-            let (stat, to_stat) = (self.stat(from)?, self.stat(to)?);
-            self.check_file(&to_stat)?;
-            self.check_mutable(&to_stat)?;
-            if stat.kind() != Kind::File || (stat.flags ^ to_stat.flags) & flags::NODATASUM != 0 {
-                return Err(Error::Invalid);
-            }
-            let sector = u64::from(self.engine.superblock().sectorsize.get());
-            let end = if len == 0 { Some(stat.size) } else { offset.checked_add(len) };
-            let end = end.filter(|&end| end >= offset && end <= stat.size).ok_or(Error::Invalid)?;
-            let len = end - offset;
-            let to_end = to_offset.checked_add(len).filter(|&e| e <= file::write::SIZE_MAX);
-            let to_end = to_end.ok_or(Error::FileTooBig)?;
-            let aligned = |n: u64| n.is_multiple_of(sector);
-            let whole = aligned(end) || end == stat.size && to_end >= to_stat.size;
-            let apart = from != to || to_offset >= end.next_multiple_of(sector) || to_end <= offset;
-            if !aligned(offset) || !aligned(to_offset) || !whole || !apart {
-                return Err(Error::Invalid);
-            }
-            if len == 0 {
-                return Ok(());
-            }
-            let now = self.now();
-            if file::write::prepare_for_clone(
-                &self.engine,
-                &source,
-                from.ino,
-                &target,
-                to.ino,
-                to_offset,
-                now,
-            )? {
-                let (a, b) = (
-                    At { tree: &source, ino: from.ino, offset },
-                    At { tree: &target, ino: to.ino, offset: to_offset },
-                );
-                clone(&self.engine, a, b, len.next_multiple_of(sector), to_end, now)?;
-            } else {
-                // what lies in an item is copied
-                let mut data = vec![0; len as usize];
-                file::read::read(&self.engine, &source, from.ino, offset, &mut data)?;
-                file::write::write(&self.engine, &target, to.ino, to_offset, &data, now)?;
-            }
+            self.check_file(&self.stat(to)?)?;
+            self.check_mutable(&self.stat(to)?)?;
+            let range = self.sharable(from, offset, to, to_offset, len)?;
+            self.share(&range, Some(self.now()))?;
         }
         self.after_operation()
+    }
+
+    /// Shares the extents of a range of `from` with `to` where both hold the same bytes, as FIDEDUPERANGE. Answers
+    /// whether they do; where they differ nothing changes, and the times of `to` never do.
+    pub fn dedupe_range(
+        &self,
+        from: FileId,
+        offset: u64,
+        to: FileId,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<bool> {
+        let state = self.write_state()?;
+        self.tree_to_change(to)?;
+        let same = {
+            let _locks = state.lock_two(from, to);
+            self.check_file(&self.stat(to)?)?;
+            let range = self.sharable(from, offset, to, to_offset, len)?;
+            let within = range.to_offset + range.len <= self.stat(to)?.size;
+            let same = within && self.is_same(&range)?;
+            if same {
+                self.share(&range, None)?;
+            }
+            same
+        };
+        self.after_operation()?;
+        Ok(same)
+    }
+
+    /// Looks whether a range can be shared. Both inodes are locked.
+    fn sharable(&self, from: FileId, offset: u64, to: FileId, to_offset: u64, len: u64) -> Result<Range> {
+        let (stat, to_stat) = (self.stat(from)?, self.stat(to)?);
+        if stat.kind() != Kind::File || (stat.flags ^ to_stat.flags) & flags::NODATASUM != 0 {
+            return Err(Error::Invalid);
+        }
+        let sector = u64::from(self.engine.superblock().sectorsize.get());
+        let end = if len == 0 { Some(stat.size) } else { offset.checked_add(len) };
+        let end = end.filter(|&end| end >= offset && end <= stat.size).ok_or(Error::Invalid)?;
+        let len = end - offset;
+        let to_end = to_offset.checked_add(len).filter(|&e| e <= file::write::SIZE_MAX);
+        let to_end = to_end.ok_or(Error::FileTooBig)?;
+        let aligned = |n: u64| n.is_multiple_of(sector);
+        let whole = aligned(end) || end == stat.size && to_end >= to_stat.size;
+        let apart = from != to || to_offset >= end.next_multiple_of(sector) || to_end <= offset;
+        if !aligned(offset) || !aligned(to_offset) || !whole || !apart {
+            return Err(Error::Invalid);
+        }
+        Ok(Range { from, offset, to, to_offset, len })
+    }
+
+    fn is_same(&self, range: &Range) -> Result<bool> {
+        let (source, target) = (self.engine.tree(range.from.tree)?, self.engine.tree(range.to.tree)?);
+        let mut bufs = [vec![0; PIECE as usize], vec![0; PIECE as usize]];
+        let mut done = 0;
+        while done < range.len {
+            let want = (range.len - done).min(PIECE) as usize;
+            let [a, b] = &mut bufs;
+            file::read::read(&self.engine, &source, range.from.ino, range.offset + done, &mut a[..want])?;
+            file::read::read(&self.engine, &target, range.to.ino, range.to_offset + done, &mut b[..want])?;
+            if a[..want] != b[..want] {
+                return Ok(false);
+            }
+            done += want as u64;
+        }
+        Ok(true)
+    }
+
+    fn share(&self, range: &Range, now: Option<Timespec>) -> Result<()> {
+        let &Range { from, offset, to, to_offset, len } = range;
+        if len == 0 {
+            return Ok(());
+        }
+        let (source, target) = (self.engine.tree(from.tree)?, self.engine.tree(to.tree)?);
+        let sector = u64::from(self.engine.superblock().sectorsize.get());
+        let engine = &self.engine;
+        let stamp = now.unwrap_or_else(|| self.now());
+        if now.is_none() && file::write::has_inline(engine, &target, to.ino)? {
+            return Ok(()); // nothing to be won
+        }
+        if file::write::prepare_for_clone(engine, &source, from.ino, &target, to.ino, to_offset, stamp)? {
+            let source = At { tree: &source, ino: from.ino, offset };
+            let target = At { tree: &target, ino: to.ino, offset: to_offset };
+            return clone(engine, source, target, len.next_multiple_of(sector), to_offset + len, now);
+        }
+        if now.is_none() {
+            return Ok(());
+        }
+        // what lies in an item is copied
+        let mut data = vec![0; len as usize];
+        file::read::read(engine, &source, from.ino, offset, &mut data)?;
+        file::write::write(engine, &target, to.ino, to_offset, &data, stamp)
     }
 
     /// Copies a range, as copy_file_range(2): by sharing extents where that can be, else byte by byte. Answers how many

@@ -7,7 +7,7 @@ use crate::tree::Tree;
 use crate::txn::{ExtentKind, Purpose};
 use crate::{Engine, Error, Result};
 use buttery_disk::extent::FileExtentItem;
-use buttery_disk::inode::Timespec;
+use buttery_disk::inode::{InodeItem, Timespec};
 use buttery_disk::zerocopy::IntoBytes;
 
 /// Items that one extent changes in the file that gets it.
@@ -25,8 +25,15 @@ pub struct At<'a> {
 
 /// Makes `len` bytes of `to` the same as those of `from`, by sharing their extents. Offsets and length are aligned, and
 /// the ranges do not overlap; `to` then ends at `size` or later. Other writers are kept off both. Neither file has
-/// data in its item.
-pub fn clone(engine: &Engine, from: At<'_>, to: At<'_>, len: u64, size: u64, now: Timespec) -> Result<()> {
+/// data in its item. Without `now` the times of `to` stay: what it says does not change.
+pub fn clone(
+    engine: &Engine,
+    from: At<'_>,
+    to: At<'_>,
+    len: u64,
+    size: u64,
+    now: Option<Timespec>,
+) -> Result<()> {
     let end = from.offset + len;
     let mut at = from.offset;
     while at < end {
@@ -65,7 +72,7 @@ fn share(
     stop: u64,
     extent: Option<&Extent>,
     size: u64,
-    now: Timespec,
+    now: Option<Timespec>,
 ) -> Result<()> {
     let place = |offset: u64| to.offset + (offset - from.offset);
     let shared = match extent.map(|e| (e, &e.body)) {
@@ -96,20 +103,28 @@ fn share(
             bytes = part.num_bytes.get() as i64;
         }
         inode::update(trans, to.tree, to.ino, |item| {
-            write::touch(item, bytes, now);
+            change(item, bytes, now);
             item.size = item.size.get().max(size.min(place(stop))).into();
         })
     })
 }
 
+/// The bytes of a file changed, and with a time also what it says.
+fn change(item: &mut InodeItem, bytes: i64, now: Option<Timespec>) {
+    match now {
+        Some(now) => write::touch(item, bytes, now),
+        None => item.nbytes = item.nbytes.get().saturating_add_signed(bytes).into(),
+    }
+}
+
 /// Drops what is there, some in each transaction.
-fn drop_all(engine: &Engine, to: At<'_>, start: u64, end: u64, now: Timespec) -> Result<()> {
+fn drop_all(engine: &Engine, to: At<'_>, start: u64, end: u64, now: Option<Timespec>) -> Result<()> {
     let mut stop = end;
     while start < stop {
         stop = engine.change(12, Purpose::Free, |trans| {
             let dropped = replace::drop_extents(trans, to.tree, to.ino, start, stop, 32)?;
             inode::update(trans, to.tree, to.ino, |item| {
-                write::touch(item, -(dropped.bytes as i64), now);
+                change(item, -(dropped.bytes as i64), now);
             })?;
             Ok(dropped.from)
         })?;

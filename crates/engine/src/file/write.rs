@@ -59,7 +59,7 @@ fn is_small(engine: &Engine, tree: &Tree, ino: u64) -> Result<bool> {
 }
 
 /// Whether the file has data in its item.
-fn has_inline(engine: &Engine, tree: &Tree, ino: u64) -> Result<bool> {
+pub fn has_inline(engine: &Engine, tree: &Tree, ino: u64) -> Result<bool> {
     let view = tree.read(engine.store());
     let mut inline = false;
     extents::for_each(tree, &view, ino, 0, 1, &mut |extent| {
