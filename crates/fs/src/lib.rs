@@ -22,6 +22,7 @@ mod guard;
 mod names;
 mod options;
 mod path;
+mod ranges;
 mod read;
 mod rename;
 mod stat;

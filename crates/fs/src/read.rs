@@ -84,6 +84,8 @@ impl Filesystem {
         let tree = self.engine.tree(id.tree)?;
         // what a reader stands on must not be dropped, and its place given to others, before it was read
         let _data = self.write.as_ref().map(|w| w.inode(id).read());
+        let end = offset.saturating_add(buf.len() as u64);
+        let _range = self.write.as_ref().map(|w| w.ranges.lock(id, offset, end, false));
         file::read::read(&self.engine, &tree, id.ino, offset, buf)
     }
 

@@ -44,7 +44,7 @@ impl Filesystem {
     pub fn write(&self, id: FileId, offset: u64, data: &[u8]) -> Result<()> {
         let state = self.write_state()?;
         let tree = self.tree_to_change(id)?;
-        {
+        if !self.overwrite(&tree, id, offset, data)? {
             let _data = state.inode(id).write();
             let stat = self.stat(id)?;
             regular(&stat)?;
@@ -55,6 +55,22 @@ impl Filesystem {
             file::write::write(&self.engine, &tree, id.ino, offset, data, self.now())?;
         }
         self.after_operation()
+    }
+
+    /// Writes over what is there, beside others who do the same elsewhere in the file. Answers `false` if it takes more.
+    fn overwrite(&self, tree: &Tree, id: FileId, offset: u64, data: &[u8]) -> Result<bool> {
+        let state = self.write_state()?;
+        let sector = u64::from(self.engine.superblock().sectorsize.get());
+        let Some(end) = offset.checked_add(data.len() as u64) else { return Ok(false) };
+        let _data = state.inode(id).read();
+        let stat = self.stat(id)?;
+        let plain = stat.kind() == Kind::File
+            && stat.flags & (flags::APPEND | flags::IMMUTABLE | flags::RO_VERITY) == 0;
+        if !plain || end > stat.size || stat.size <= sector {
+            return Ok(false);
+        }
+        let _range = state.ranges.lock(id, offset / sector * sector, end.next_multiple_of(sector), true);
+        file::write::overwrite(&self.engine, tree, id.ino, offset, data, self.now())
     }
 
     /// Writes at the end of a regular file. Answers where that was.

@@ -1,5 +1,6 @@
 //! Opening for writing, commits from time to time, and closing.
 
+use crate::ranges::Ranges;
 use crate::{FileId, Filesystem, Options, Result, Time, engine_options, open_devices};
 use buttery_device::{Access, Device};
 use buttery_disk::TreeId;
@@ -23,8 +24,10 @@ const REFS_MAX: usize = 60_000;
 pub(crate) struct WriteState {
     /// Names change one at a time.
     pub namespace: Mutex<()>,
-    /// Writers of an inode's data are alone.
+    /// Who changes an inode's data is alone, but for those who write over what is there, and readers: they share it, and
+    /// lock ranges.
     inodes: Vec<RwLock<()>>,
+    pub ranges: Ranges,
     /// How often each inode is held by somebody who may still use it without a name.
     pub held: Mutex<HashMap<FileId, u64>>,
     /// Subvolumes whose orphans were removed.
@@ -48,6 +51,7 @@ impl WriteState {
         WriteState {
             namespace: Mutex::new(()),
             inodes: (0..INODE_LOCKS).map(|_| RwLock::new(())).collect(),
+            ranges: Ranges::new(),
             held: Mutex::default(),
             cleaned: Mutex::default(),
             nodatacow: options.nodatacow,

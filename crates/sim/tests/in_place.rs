@@ -209,3 +209,67 @@ fn a_full_file_system_takes_what_has_its_space() {
     fs.write(id, 0, &vec![7; 50 << 20]).expect("space came back");
     fs.close().expect("close");
 }
+
+/// Threads write over stripes of one file that share sectors, over commits, and read what they wrote.
+#[test]
+fn threads_write_side_by_side_in_one_file() {
+    use buttery_judge::workload::rng::Rng;
+    const STRIPE: u64 = 10_000;
+    const STRIPES: u64 = 64;
+    const THREADS: u64 = 4;
+    let Some(()) = need(&[Need::Program("btrfs")]) else { return };
+    for nocow in [false, true] {
+        let device = image::in_memory(1 << 30, &image::spread(0));
+        let fs = image::open(&device);
+        let id = file(&fs, "file", nocow);
+        let size = STRIPE * STRIPES;
+        fs.write(id, 0, &vec![0; size as usize / 2]).expect("a write");
+        fs.fallocate(id, Fallocate::Allocate, 0, size, false).expect("space");
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let parts: Vec<Vec<u8>> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    let fs = &fs;
+                    scope.spawn(move || {
+                        let mut rng = Rng::new(thread + 1);
+                        let mut memory = vec![0; size as usize];
+                        for n in 0..1500u64 {
+                            let stripe = rng.below(STRIPES / THREADS) * THREADS + thread;
+                            let within = rng.below(STRIPE);
+                            let len = 1 + rng.below(STRIPE - within);
+                            let (at, end) = (stripe * STRIPE + within, stripe * STRIPE + within + len);
+                            let area = at as usize..end as usize;
+                            if rng.one_in(4) {
+                                let mut bytes = vec![0; len as usize];
+                                assert_eq!(fs.read(id, at, &mut bytes).expect("a read"), bytes.len());
+                                assert!(bytes == memory[area], "thread {thread}, step {n}");
+                            } else {
+                                memory[area].fill(1 + (n % 250) as u8);
+                                fs.write(id, at, &vec![1 + (n % 250) as u8; len as usize]).expect("a write");
+                            }
+                        }
+                        memory
+                    })
+                })
+                .collect();
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    fs.sync().expect("a commit");
+                }
+            });
+            let parts = workers.into_iter().map(|w| w.join().expect("a thread")).collect();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            parts
+        });
+        let mut bytes = vec![0; size as usize];
+        fs.read(id, 0, &mut bytes).expect("a read");
+        for stripe in 0..STRIPES {
+            let area = (stripe * STRIPE) as usize..((stripe + 1) * STRIPE) as usize;
+            assert!(bytes[area.clone()] == parts[(stripe % THREADS) as usize][area], "stripe {stripe}");
+        }
+        fs.close().expect("close");
+        let dir = TempDir::new("side-by-side").expect("a folder");
+        image::dump(&*device, &dir.join("image"));
+        btrfs_check_data(&dir.join("image")).unwrap_or_else(|e| panic!("{e}"));
+    }
+}
