@@ -2,12 +2,17 @@
 
 use super::extents::{self, Body, Extent};
 use crate::extent::children::data_ref;
-use crate::tree::{Editor, Tree};
+use crate::tree::{Editor, Splice, Tree};
 use crate::txn::{ExtentKind, Trans};
 use crate::{Error, Result};
-use buttery_disk::extent::{FileExtentHead, FileExtentItem, file_extent};
-use buttery_disk::zerocopy::IntoBytes;
-use buttery_disk::{Key, item};
+use buttery_disk::extent::{BackRef, FileExtentHead, FileExtentItem, file_extent};
+use buttery_disk::zerocopy::{FromBytes, IntoBytes};
+use buttery_disk::{Key, Node, item};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// Bytes of a file extent's item.
+const ITEM_BYTES: usize = size_of::<FileExtentItem>();
 
 /// How many extents are looked at before the tree is changed.
 const BATCH: usize = 64;
@@ -145,26 +150,142 @@ pub(crate) struct NewExtent {
     pub kind: u8,
 }
 
-/// Puts a new extent in the place of what its range covers. Answers by how much the inode's bytes change.
+impl NewExtent {
+    fn end(&self) -> u64 {
+        self.file_offset + self.len
+    }
+
+    fn item(&self, transid: u64) -> FileExtentItem {
+        FileExtentItem {
+            generation: transid.into(),
+            ram_bytes: self.len.into(),
+            compression: 0,
+            encryption: 0,
+            other_encoding: 0.into(),
+            kind: self.kind,
+            disk_bytenr: self.bytenr.into(),
+            disk_num_bytes: self.len.into(),
+            offset: 0.into(),
+            num_bytes: self.len.into(),
+        }
+    }
+}
+
+/// Puts a new extent in the place of what its range covers: under one descent where one leaf holds all of it, else by
+/// dropping and inserting. Answers by how much the inode's bytes change.
 pub(crate) fn replace_extents(trans: &mut Trans<'_>, tree: &Tree, ino: u64, new: NewExtent) -> Result<i64> {
-    let end = new.file_offset + new.len;
-    let dropped = drop_extents(trans, tree, ino, new.file_offset, end, usize::MAX)?;
-    let item = FileExtentItem {
-        generation: trans.id().into(),
-        ram_bytes: new.len.into(),
-        compression: 0,
-        encryption: 0,
-        other_encoding: 0.into(),
-        kind: new.kind,
-        disk_bytenr: new.bytenr.into(),
-        disk_num_bytes: new.len.into(),
-        offset: 0.into(),
-        num_bytes: new.len.into(),
-    };
+    match replace_in_leaf(trans, tree, ino, &new)? {
+        Some(by) => Ok(by),
+        None => drop_and_insert(trans, tree, ino, new),
+    }
+}
+
+/// The same, one item after the other, over as many leaves as there are.
+pub(crate) fn drop_and_insert(trans: &mut Trans<'_>, tree: &Tree, ino: u64, new: NewExtent) -> Result<i64> {
+    let dropped = drop_extents(trans, tree, ino, new.file_offset, new.end(), usize::MAX)?;
+    let item = new.item(trans.id());
     tree.write(trans).insert(extents::key(ino, new.file_offset), item.as_bytes())?;
     let backref = data_ref(tree.id().0, ino, new.file_offset, 0);
     trans.add_new_data_ref(new.bytenr, new.len, backref)?;
     Ok(new.len as i64 - dropped.bytes as i64)
+}
+
+/// The reference of an extent that is dropped, or held once more where it is cut in two.
+type RefChange = (u64, u64, BackRef, i64);
+
+/// Replaces what a new extent covers if all of it lies in one leaf that has the room. `None` if not, and nothing was
+/// done.
+fn replace_in_leaf(trans: &mut Trans<'_>, tree: &Tree, ino: u64, new: &NewExtent) -> Result<Option<i64>> {
+    let (start, end, transid) = (new.file_offset, new.end(), trans.id());
+    let mut refs: SmallVec<[RefChange; 4]> = SmallVec::new();
+    let mut dropped = 0;
+    let mut editor = tree.write(trans);
+    let done = editor.splice(extents::key(ino, start), |node, slot, next| {
+        let Some(slots) = covered_slots(node, slot, next, ino, start, end) else { return Ok(None) };
+        let mut items: SmallVec<[(Key, [u8; ITEM_BYTES]); 3]> = SmallVec::new();
+        let mut tail = None;
+        for at in slots.clone() {
+            let (key, data) = (node.key(at), node.data(at));
+            let Ok(item) = FileExtentItem::read_from_bytes(data) else { return Ok(None) };
+            let extent = Extent::parse(tree.id(), key, data)?;
+            let (Body::Prealloc(_) | Body::Regular(_)) = extent.body else { return Ok(None) };
+            let part = |skip: u64, len: u64| FileExtentItem {
+                generation: transid.into(),
+                offset: (item.offset.get() + skip).into(),
+                num_bytes: len.into(),
+                ..item
+            };
+            let (keep_head, keep_tail) = (extent.start < start, extent.end() > end);
+            dropped += extent.end().min(end) - extent.start.max(start);
+            if keep_head {
+                let head = part(0, start - extent.start);
+                items.push((key, to_array(&head)));
+            }
+            if keep_tail {
+                tail =
+                    Some((extents::key(ino, end), to_array(&part(end - extent.start, extent.end() - end))));
+            }
+            let count = i64::from(keep_head) + i64::from(keep_tail) - 1;
+            if count != 0 {
+                let backref = data_ref(tree.id().0, ino, key.offset, item.offset.get());
+                refs.push((item.disk_bytenr.get(), item.disk_num_bytes.get(), backref, count));
+            }
+        }
+        items.push((extents::key(ino, start), to_array(&new.item(transid))));
+        items.extend(tail);
+        Ok(Some(Splice { slots, items }))
+    })?;
+    drop(editor);
+    if !done {
+        return Ok(None);
+    }
+    for (bytenr, len, backref, count) in refs {
+        trans.add_ref(bytenr, len, ExtentKind::Data, backref, count)?;
+    }
+    let backref = data_ref(tree.id().0, ino, start, 0);
+    trans.add_new_data_ref(new.bytenr, new.len, backref)?;
+    Ok(Some(new.len as i64 - dropped as i64))
+}
+
+/// The slots of the extents that touch `start..end`; `slot` is where one at `start` is or would be. `None` if others may
+/// lie in another leaf, or if one has its data in its item.
+fn covered_slots(
+    node: Node<'_>,
+    slot: usize,
+    next: Option<Key>,
+    ino: u64,
+    start: u64,
+    end: u64,
+) -> Option<Range<usize>> {
+    let is_extent = |key: Key| (key.objectid, key.kind) == (ino, item::EXTENT_DATA);
+    let end_of = |slot: usize| {
+        let item = FileExtentItem::read_from_bytes(node.data(slot)).ok()?;
+        if item.kind == file_extent::INLINE {
+            return None;
+        }
+        node.key(slot).offset.checked_add(item.num_bytes.get())
+    };
+    let mut first = slot;
+    if slot >= node.nritems() || node.key(slot) != extents::key(ino, start) {
+        // the one before may reach in
+        let before = node.key(slot.checked_sub(1)?);
+        if is_extent(before) && end_of(slot - 1)? > start {
+            first = slot - 1;
+        }
+    }
+    let mut last = slot;
+    while last < node.nritems() && is_extent(node.key(last)) && node.key(last).offset < end {
+        end_of(last)?;
+        last += 1;
+    }
+    let goes_on = last == node.nritems() && next.is_some_and(|next| next < extents::key(ino, end));
+    (!goes_on).then_some(first..last)
+}
+
+fn to_array(item: &FileExtentItem) -> [u8; ITEM_BYTES] {
+    let mut out = [0; ITEM_BYTES];
+    out.copy_from_slice(item.as_bytes());
+    out
 }
 
 /// Makes `data` all that the file has, in its item. Answers by how much the inode's bytes change.

@@ -36,7 +36,7 @@ impl Editor<'_, '_> {
     }
 
     /// Moves all items of a leaf into a neighbour with room, and frees the leaf.
-    fn join_leaf(&mut self, path: &Path, used: usize) -> Result<()> {
+    pub(super) fn join_leaf(&mut self, path: &Path, used: usize) -> Result<()> {
         for right in [false, true] {
             let Some((slot, bytenr)) = self.sibling(path, 0, right)? else { continue };
             if self.leaf_free_of(path, slot, bytenr)? < used {

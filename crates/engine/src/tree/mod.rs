@@ -10,9 +10,11 @@ mod delete;
 pub mod edit;
 mod insert;
 mod path;
+mod splice;
 
 pub use cursor::Cursor;
 pub use edit::Editor;
+pub(crate) use splice::Splice;
 
 use crate::error::Result;
 use crate::store::{Block, Store};
