@@ -124,7 +124,7 @@ fn on_mount(from: &Path, to: &Path) -> Result<ExitCode> {
 /// Whether a file lies on a FUSE mount.
 fn is_ours(file: &File) -> bool {
     const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
-    rustix::fs::fstatfs(file).is_ok_and(|s| s.f_type as i64 == FUSE_SUPER_MAGIC)
+    rustix::fs::fstatfs(file).is_ok_and(|s| s.f_type == FUSE_SUPER_MAGIC)
 }
 
 /// Lets files that hold the same bytes share extents.

@@ -71,7 +71,7 @@ fn files_of_an_image_share_extents() {
     cp(&dir, &image, "/five", &other);
     let before = used(&image);
     let modified = |name: &str| {
-        let facts = image::kernel_facts(&[image.clone()]).expect("the kernel");
+        let facts = image::kernel_facts(std::slice::from_ref(&image)).expect("the kernel");
         facts.into_iter().find(|f| f.path == name.as_bytes()).expect("a file").mtime
     };
     let mtime = modified("four");

@@ -110,6 +110,11 @@ impl Filesystem {
         }
     }
 
+    /// Whether [`sync`](Self::sync) has nothing to do: all that was changed before the call is on the device.
+    pub fn is_synced(&self) -> bool {
+        self.write.is_none() || self.engine.is_committed()
+    }
+
     /// Removes what is left of files without a name, commits, and gives the devices back.
     pub fn close(mut self) -> Result<()> {
         self.shut_down()

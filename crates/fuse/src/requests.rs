@@ -277,6 +277,9 @@ impl fuser::Filesystem for Server {
     }
 
     fn fsync(&self, _req: &Request, _node: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        if ok!(reply, self.fs()).is_synced() {
+            return reply.ok();
+        }
         self.syncer.commit(Box::new(move |result| match result {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(error),

@@ -1,12 +1,15 @@
 //! When data are written in place, and when they must not be: looked at where the extents lie.
 
 use buttery::{Error, Fallocate, FileId, Filesystem, NewNode};
+use buttery_device::Device;
 use buttery_disk::inode::flags;
 use buttery_engine::file::extents::{self, Body};
 use buttery_judge::check::{btrfs_check_data, kernel_scrub};
 use buttery_judge::{KernelMount, Need, TempDir, need};
+use buttery_sim::crash::{Event, Recorder};
 use buttery_sim::image;
 use std::path::Path;
+use std::sync::Arc;
 
 const BLOCK: u64 = 4096;
 
@@ -95,6 +98,27 @@ fn preallocated_space_is_written_where_it_is() {
             assert!(bytes[at * BLOCK as usize..][..BLOCK as usize].iter().all(|&b| b == byte), "block {at}");
         }
     }
+}
+
+#[test]
+fn what_was_written_in_place_is_flushed_by_sync() {
+    let device = image::in_memory(300 << 20, &image::spread(0));
+    let recorder = Arc::new(Recorder::copy_of(&*device));
+    let shared: Arc<dyn Device> = recorder.clone();
+    let fs = image::open(&shared); // with a fixed clock: no time changes either
+    let id = file(&fs, "file", true);
+    fs.write(id, 0, &[1; 16 * BLOCK as usize]).expect("a write");
+    fs.sync().expect("a commit");
+    assert!(fs.is_synced());
+    recorder.take();
+    fs.write(id, BLOCK, &[2; BLOCK as usize]).expect("a write in place");
+    assert!(!fs.is_synced());
+    fs.sync().expect("a flush");
+    assert!(fs.is_synced());
+    let events = recorder.take();
+    assert!(matches!(events.as_slice(), [Event::Write { .. }, Event::Flush]), "{} events", events.len());
+    fs.sync().expect("nothing");
+    assert!(recorder.take().is_empty());
 }
 
 #[test]

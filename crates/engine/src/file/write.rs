@@ -278,6 +278,7 @@ fn put_in_place(
 ) -> Result<()> {
     engine.volume().write(there.bytenr, data)?;
     if !prealloc && size <= item.size.get() && is_just_before(&item.mtime, &now) {
+        engine.writer()?.txn.wrote_in_place();
         return Ok(()); // no item says anything else
     }
     let sums = if prealloc { sums(engine, data, item) } else { Vec::new() };

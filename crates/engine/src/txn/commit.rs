@@ -28,22 +28,38 @@ struct Frozen {
 }
 
 impl Engine {
-    /// Commits the running transaction: returns when all that was changed before the call is on the device. Nothing is
-    /// written if nothing was changed.
+    /// Commits the running transaction: returns when all that was changed before the call is on the device, data that
+    /// were written in place too. Nothing is written if nothing was changed.
     pub fn commit(&self) -> Result<()> {
         let writer = self.writer()?;
         let _one = writer.txn.commit.lock();
         if writer.txn.is_aborted() {
             return Err(Error::Aborted);
         }
-        if !writer.txn.modified.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let result = self.freeze().and_then(|frozen| self.write_out(frozen));
+        let result = match writer.txn.modified.load(Ordering::Acquire) {
+            true => self.freeze().and_then(|frozen| self.write_out(frozen)),
+            // data that were written in place are behind no item
+            false if writer.txn.unflushed.swap(false, Ordering::AcqRel) => {
+                self.volume().flush().map_err(Into::into)
+            }
+            false => Ok(()),
+        };
         if let Err(error) = &result {
             writer.txn.abort(error);
         }
         result
+    }
+
+    /// Whether everything that was changed before the call is on the device, so that a commit has nothing to do.
+    pub fn is_committed(&self) -> bool {
+        let Ok(writer) = self.writer() else { return true };
+        let txn = &writer.txn;
+        if txn.is_aborted() || txn.modified.load(Ordering::Acquire) || txn.unflushed.load(Ordering::Acquire) {
+            return false;
+        }
+        // what is not modified any more may still be under way
+        let state = txn.state.lock();
+        !state.closed && txn.committed.load(Ordering::Acquire) + 1 == state.id
     }
 
     /// Stops joins, brings every tree to its final form, and lets the next transaction begin.
@@ -211,6 +227,7 @@ impl Engine {
         let writer = self.writer()?;
         self.write_blocks(&frozen.blocks)?;
         let volume = self.volume();
+        writer.txn.unflushed.store(false, Ordering::Release);
         volume.flush()?;
         let devid = frozen.sb.dev_item.devid.get();
         volume.write_super(devid, &frozen.sb)?;

@@ -37,6 +37,8 @@ pub(crate) struct Transactions {
     reason: Mutex<Option<String>>,
     /// Something changed since the last commit.
     modified: AtomicBool,
+    /// Data were written in place since the last flush, and no item changed.
+    unflushed: AtomicBool,
     /// The last transaction that is on the device.
     committed: AtomicU64,
 }
@@ -58,6 +60,7 @@ impl Transactions {
             aborted: false.into(),
             reason: Mutex::new(None),
             modified: false.into(),
+            unflushed: false.into(),
             committed: committed.into(),
         }
     }
@@ -78,6 +81,11 @@ impl Transactions {
 
     pub fn reason(&self) -> Option<String> {
         self.reason.lock().clone()
+    }
+
+    /// Data were written to the device of which no item tells.
+    pub fn wrote_in_place(&self) {
+        self.unflushed.store(true, Ordering::Release);
     }
 
     fn join(&self) -> Result<u64> {
