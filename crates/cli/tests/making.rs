@@ -187,6 +187,32 @@ fn cp_in_and_out_again() {
 }
 
 #[test]
+fn compressed_on_the_way_in() {
+    let Some(()) = need(&[Need::KernelBtrfs]) else { return };
+    let dir = TempDir::new("compressed").expect("a folder");
+    let tree = dir.join("tree");
+    fs::create_dir(&tree).expect("a folder");
+    let text: String = (0..300_000).map(|n| format!("line {n}\n")).collect();
+    fs::write(tree.join("text"), &text).expect("a file");
+    let used = |image: &Path| {
+        let fs = buttery::Filesystem::open(&[image], &buttery::Options::default()).expect("the image");
+        fs.engine().usage().expect("usage").groups.iter().map(|g| g.used).sum::<u64>()
+    };
+    for how in ["compress=zlib:9", "compress=lzo", "compress-force=zstd:15"] {
+        let image = dir.join("image");
+        let _ = fs::remove_file(&image);
+        ok(&["mkfs".as_ref(), "-q".as_ref(), "--create".as_ref(), "512M".as_ref(), image.as_os_str()]);
+        let inside = format!("{}:/tree", image.display());
+        ok(&["cp".as_ref(), "-a".as_ref(), "-o".as_ref(), how.as_ref(), tree.as_os_str(), inside.as_ref()]);
+        assert!(used(&image) < text.len() as u64 * 6 / 10, "{how}: {} bytes", used(&image));
+        let mount = KernelMount::one(&image, "ro").expect("a kernel mount");
+        assert!(fs::read(mount.path().join("tree/text")).expect("a file") == text.as_bytes(), "{how}");
+        drop(mount);
+        judge(&image);
+    }
+}
+
+#[test]
 fn the_same_image_twice() {
     let dir = TempDir::new("twice").expect("a folder");
     let tree = dir.join("tree");

@@ -19,10 +19,6 @@ use support::program::buttery;
 const THREADS: u64 = 4;
 const BLOCK: usize = 4096;
 
-fn supported(op: &Op) -> bool {
-    !matches!(op, Op::SetXattr { name, .. } if name.starts_with(b"btrfs."))
-}
-
 /// Commits as fast as it can until it is told to stop.
 fn commit_until(done: &AtomicBool, point: &Path) {
     while !done.load(Ordering::Relaxed) {
@@ -44,7 +40,7 @@ fn threads_work_side_by_side_while_commits_go_on() {
                 scope.spawn(move || {
                     std::fs::create_dir(&own).expect("a folder");
                     let mix = Mix { subvolumes: false, ..Mix::new(n, 1000) };
-                    let list: Vec<Op> = ops(&mix).into_iter().filter(supported).collect();
+                    let list: Vec<Op> = ops(&mix);
                     workload::run(&own, &list)
                 })
             })

@@ -22,12 +22,10 @@ use support::mount::{Mount, all_but_births, facts, judged, stubs};
 const KERNEL_OPS: usize = 1500;
 const OPS: usize = 400;
 
-/// What a mount takes: neither compression nor subvolumes yet.
+/// What a mount takes: no subvolumes yet.
 fn supported(seed: u64) -> Vec<Op> {
     let mix = Mix { subvolumes: false, ..Mix::new(seed, OPS) };
-    let mut list = ops(&mix);
-    list.retain(|op| !matches!(op, Op::SetXattr { name, .. } if name.starts_with(b"btrfs.")));
-    list
+    ops(&mix)
 }
 
 /// Runs random operations in a new directory.
@@ -126,7 +124,7 @@ fn there_and_back(nodesize: usize, arguments: &str, options: &str, seed: u64) {
     let Some(made) = kernel_image(&spec.workload(nodesize, seed, KERNEL_OPS)) else { return };
     let image = made.file();
 
-    let mount = Mount::new(image, "");
+    let mount = Mount::new(image, options);
     compare(&stubs(&made.facts), &facts(mount.path()), &all_but_births()).unwrap_or_else(|e| panic!("{e}"));
     work(&mount.join("beside"), seed + 1);
     for (n, subvolume) in ["writable", "outer", "again"].into_iter().enumerate() {
@@ -134,7 +132,7 @@ fn there_and_back(nodesize: usize, arguments: &str, options: &str, seed: u64) {
     }
     mount.judge();
 
-    let mount = Mount::new(image, "");
+    let mount = Mount::new(image, options);
     change_files(mount.path(), seed + 5);
     mount.judge();
 

@@ -36,6 +36,15 @@ impl Compression {
             _ => None,
         }
     }
+
+    /// Its number in a file extent.
+    pub fn to_disk(self) -> u8 {
+        match self {
+            Compression::Zlib => 1,
+            Compression::Lzo => 2,
+            Compression::Zstd => 3,
+        }
+    }
 }
 
 /// Decodes `input` into `output`. A stream that ends early leaves zeros behind it, as the kernel has it; one that

@@ -4,8 +4,10 @@
 
 #![forbid(unsafe_code)]
 
+mod compress;
 mod csum;
 mod decompress;
 
+pub use compress::{COMPRESS_MAX, Method, compress, looks_compressible};
 pub use csum::{Csum, CsumType};
 pub use decompress::{Compression, DecompressError, decompress};

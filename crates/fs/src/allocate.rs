@@ -146,7 +146,15 @@ impl Filesystem {
         if now.is_none() && file::write::has_inline(engine, &target, to.ino)? {
             return Ok(()); // nothing to be won
         }
-        if file::write::prepare_for_clone(engine, &source, from.ino, &target, to.ino, to_offset, stamp)? {
+        if file::write::prepare_for_clone(
+            engine,
+            &source,
+            from.ino,
+            &target,
+            to.ino,
+            to_offset,
+            stamp.into(),
+        )? {
             let source = At { tree: &source, ino: from.ino, offset };
             let target = At { tree: &target, ino: to.ino, offset: to_offset };
             return clone(engine, source, target, len.next_multiple_of(sector), to_offset + len, now);
@@ -157,7 +165,7 @@ impl Filesystem {
         // what lies in an item is copied
         let mut data = vec![0; len as usize];
         file::read::read(engine, &source, from.ino, offset, &mut data)?;
-        file::write::write(engine, &target, to.ino, to_offset, &data, stamp)
+        file::write::write(engine, &target, to.ino, to_offset, &data, stamp.into())
     }
 
     /// Copies a range, as copy_file_range(2): by sharing extents where that can be, else byte by byte. Answers how many

@@ -1,6 +1,6 @@
 //! The flags of an inode by which `chattr` and `lsattr` know them.
 
-use crate::{Error, FileId, Filesystem, Kind, Result};
+use crate::{Error, FileId, Filesystem, Kind, Result, Stat};
 use buttery_disk::inode::flags;
 
 /// Flags of FS_IOC_GETFLAGS and FS_IOC_SETFLAGS.
@@ -56,16 +56,12 @@ impl Filesystem {
             return Err(Error::Invalid);
         }
         let stat = self.stat(id)?;
-        if has(attr::COMPRESS) && stat.flags & flags::COMPRESS == 0 {
-            return Err(Error::Unsupported("compression on write".into()));
-        }
-        let (mut mask, mut value) = (flags::NOCOMPRESS | flags::COMPRESS, 0);
+        self.set_compress_flags(&stat, has(attr::COMPRESS), has(attr::NOCOMPRESS))?;
+        let (mut mask, mut value) = (0, 0);
         for (a, f) in PLAIN {
             mask |= f;
             value |= if has(a) { f } else { 0 };
         }
-        value |= if has(attr::NOCOMPRESS) { flags::NOCOMPRESS } else { 0 };
-        value |= if has(attr::COMPRESS) { flags::COMPRESS } else { 0 };
         let nocow = match stat.kind() {
             Kind::File if stat.size > 0 => 0,
             Kind::File => flags::NODATACOW | flags::NODATASUM,
@@ -74,5 +70,24 @@ impl Filesystem {
         mask |= nocow;
         value |= if has(attr::NOCOW) { nocow } else { 0 };
         self.set_flags(id, mask, value)
+    }
+    /// The flags for compression come and go with the property.
+    fn set_compress_flags(&self, stat: &Stat, yes: bool, no: bool) -> Result<()> {
+        let wanted = match (yes, no) {
+            (true, _) => flags::COMPRESS,
+            (_, true) => flags::NOCOMPRESS,
+            _ => 0,
+        };
+        if stat.flags & (flags::COMPRESS | flags::NOCOMPRESS) == wanted {
+            return Ok(());
+        }
+        if yes {
+            self.check_property(stat)?;
+        }
+        let state = self.write_state()?;
+        let tree = self.tree_to_change(stat.id)?;
+        let _data = state.inode(stat.id).write();
+        let value = if yes { Some(self.default_property()?) } else { None };
+        self.change_property(&tree, stat, value, wanted)
     }
 }

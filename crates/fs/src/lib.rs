@@ -17,6 +17,7 @@
 
 mod acl;
 mod allocate;
+mod compression;
 mod flags;
 mod guard;
 mod names;

@@ -1,6 +1,7 @@
 //! Making, linking and removing names.
 
 use crate::acl::Inherited;
+use crate::compression::PROPERTY;
 use crate::{Error, FileId, Filesystem, Kind, Result, Stat, TreeId};
 use buttery_disk::dir::file_type;
 use buttery_disk::inode::{Timespec, flags, mode};
@@ -92,13 +93,22 @@ impl Filesystem {
             if let Some(umask) = new.umask {
                 (new.mode, acls) = self.inherit_acl(&tree, dir.ino, new.mode, umask)?;
             }
+            let property = match kind {
+                file_type::REG | file_type::DIR => self.inherited_property(&tree, dir)?,
+                _ => None,
+            };
             let ino = inode::new_number(&self.engine, &tree)?;
             let index = edit::next_index(&self.engine, &tree, dir.ino)?;
             let item = self.new_inode(&parent, &new);
+            // what is written without checksums is not compressed
+            let property = property.filter(|_| item.flags & flags::NODATASUM == 0);
             self.engine.change(ITEMS, Purpose::Change, |trans| {
                 inode::insert(trans, &tree, ino, &item)?;
                 for (name, value) in acls.attributes() {
                     xattr::set(trans, &tree, ino, name, value)?;
+                }
+                if let Some(value) = &property {
+                    xattr::set(trans, &tree, ino, PROPERTY, value)?;
                 }
                 fill(trans, &tree, ino)?;
                 add_name(trans, &tree, dir.ino, name, ino, kind, index, item.now)

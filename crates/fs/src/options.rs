@@ -1,6 +1,8 @@
 //! Mount options, by the kernel's names.
 
+use buttery_codec::Method;
 use buttery_engine::Rescue;
+use buttery_engine::file::write::Compress;
 use std::fmt;
 
 /// How to open a file system.
@@ -30,6 +32,8 @@ pub struct Options {
     pub nodatacow: bool,
     /// New files are NODATASUM.
     pub nodatasum: bool,
+    /// New data are compressed (`compress=`, `compress-force=`).
+    pub compress: Option<Compress>,
     /// Discard freed space.
     pub discard: bool,
     /// Other users may use the mount.
@@ -57,6 +61,7 @@ impl Default for Options {
             cache_bytes: 256 << 20,
             nodatacow: false,
             nodatasum: false,
+            compress: None,
             discard: false,
             allow_other: false,
             default_permissions: false,
@@ -136,8 +141,6 @@ const ACCEPTED: &[&str] = &[
 
 /// Kernel options that are not supported yet, refused by name.
 const REFUSED: &[&str] = &[
-    "compress",
-    "compress-force",
     "autodefrag",
     "clear_cache",
     "nospace_cache",
@@ -193,6 +196,7 @@ impl Options {
             "cache" => self.cache_bytes = size(name, needed()?)?,
             "nodatacow" => self.nodatacow = true,
             "nodatasum" => self.nodatasum = true,
+            "compress" | "compress-force" => self.compress = compress(name, value)?,
             "discard" => self.discard = value != Some("none"),
             "allow_other" => self.allow_other = true,
             "default_permissions" => self.default_permissions = true,
@@ -235,6 +239,17 @@ impl Options {
 
 fn number(name: &str, value: &str) -> Result<u64, OptionsError> {
     value.parse().map_err(|_| OptionsError(format!("option {name}: {value} is not a number")))
+}
+
+fn compress(name: &str, value: Option<&str>) -> Result<Option<Compress>, OptionsError> {
+    let value = value.unwrap_or("zlib");
+    if value == "no" || value == "none" {
+        return Ok(None);
+    }
+    let method = Method::parse(value).ok_or_else(|| {
+        OptionsError(format!("option {name}: {value} is not zlib, lzo or zstd with a level"))
+    })?;
+    Ok(Some(Compress { method, force: name == "compress-force" }))
 }
 
 fn size(name: &str, value: &str) -> Result<u64, OptionsError> {
@@ -284,7 +299,8 @@ mod tests {
     #[test]
     fn what_is_not_served_is_refused_by_name() {
         for (list, text) in [
-            ("compress=zstd", "option compress is not supported yet"),
+            ("compress=zip", "option compress: zip is not zlib, lzo or zstd with a level"),
+            ("autodefrag", "option autodefrag is not supported yet"),
             ("bogus", "unknown option bogus"),
             ("rescue=bogus", "unknown option rescue=bogus"),
             ("subvolid=x", "option subvolid: x is not a number"),

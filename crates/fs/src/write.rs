@@ -1,5 +1,6 @@
 //! Changing data and attributes.
 
+use crate::compression::{PROPERTY, Property};
 use crate::{Error, FileId, Filesystem, Kind, Result, Stat, Time, acl};
 use buttery_disk::inode::{flags, mode};
 use buttery_engine::dir::xattr;
@@ -52,7 +53,8 @@ impl Filesystem {
             if stat.flags & flags::APPEND != 0 && offset != stat.size {
                 return Err(Error::NotPermitted);
             }
-            file::write::write(&self.engine, &tree, id.ino, offset, data, self.now())?;
+            let how = self.how(&tree, &stat)?;
+            file::write::write(&self.engine, &tree, id.ino, offset, data, how)?;
         }
         self.after_operation()
     }
@@ -70,7 +72,7 @@ impl Filesystem {
             return Ok(false);
         }
         let _range = state.ranges.lock(id, offset / sector * sector, end.next_multiple_of(sector), true);
-        file::write::overwrite(&self.engine, tree, id.ino, offset, data, self.now())
+        file::write::overwrite(&self.engine, tree, id.ino, offset, data, self.how(tree, &stat)?)
     }
 
     /// Writes at the end of a regular file. Answers where that was.
@@ -82,7 +84,8 @@ impl Filesystem {
             let stat = self.stat(id)?;
             regular(&stat)?;
             self.check_data(&stat)?;
-            file::write::write(&self.engine, &tree, id.ino, stat.size, data, self.now())?;
+            let how = self.how(&tree, &stat)?;
+            file::write::write(&self.engine, &tree, id.ino, stat.size, data, how)?;
             stat.size
         };
         self.after_operation()?;
@@ -159,8 +162,8 @@ impl Filesystem {
             let _data = state.inode(id).write();
             let stat = self.stat(id)?;
             self.check_mutable(&stat)?;
-            if name.starts_with(b"btrfs.") {
-                return Err(Error::Unsupported("setting a btrfs property".into()));
+            if name.starts_with(b"btrfs.") && name != PROPERTY {
+                return Err(Error::Unsupported("a btrfs property other than btrfs.compression".into()));
             }
             let there = match xattr::get(&self.engine, &tree, id.ino, name) {
                 Ok(old) if old == value && how == XattrMode::Any => return Ok(()),
@@ -173,7 +176,11 @@ impl Filesystem {
                 (XattrMode::Replace, false) => return Err(Error::NoAttribute),
                 _ => {}
             }
-            if acl::is_acl(name) {
+            if name == PROPERTY {
+                self.check_property(&stat)?;
+                let property = Property::parse(value)?;
+                self.change_property(&tree, &stat, (!property.removes).then_some(value), property.flags)?;
+            } else if acl::is_acl(name) {
                 self.change_acl(&tree, &stat, name, value, there)?;
             } else {
                 xattr::can_set(&self.engine, &tree, id.ino, name, value)?;
@@ -199,13 +206,44 @@ impl Filesystem {
                 Err(Error::NoAttribute) if acl::is_acl(name) => return Ok(()),
                 value => value.map(drop)?,
             }
-            let now = self.now();
-            self.engine.change(4, Purpose::Free, |trans| {
-                xattr::remove(trans, &tree, id.ino, name)?;
-                inode::update(trans, &tree, id.ino, |item| item.ctime = now)
-            })?;
+            if name == PROPERTY {
+                self.change_property(&tree, &stat, None, 0)?;
+            } else {
+                let now = self.now();
+                self.engine.change(4, Purpose::Free, |trans| {
+                    xattr::remove(trans, &tree, id.ino, name)?;
+                    inode::update(trans, &tree, id.ino, |item| item.ctime = now)
+                })?;
+            }
         }
         self.after_operation()
+    }
+
+    /// Gives a file the property, or takes it away, and sets the flags that go with it.
+    pub(crate) fn change_property(
+        &self,
+        tree: &Tree,
+        stat: &Stat,
+        value: Option<&[u8]>,
+        bits: u64,
+    ) -> Result<()> {
+        let (ino, now) = (stat.id.ino, self.now());
+        if let Some(value) = value {
+            xattr::can_set(&self.engine, tree, ino, PROPERTY, value)?;
+        }
+        let there = !matches!(xattr::get(&self.engine, tree, ino, PROPERTY), Err(Error::NoAttribute));
+        self.engine.change(4, Purpose::Change, |trans| {
+            match value {
+                Some(value) => xattr::set(trans, tree, ino, PROPERTY, value)?,
+                None if there => xattr::remove(trans, tree, ino, PROPERTY)?,
+                None => {}
+            }
+            inode::update(trans, tree, ino, |item| {
+                let others = item.flags.get() & !(flags::COMPRESS | flags::NOCOMPRESS);
+                item.flags = (others | bits).into();
+                item.ctime = now;
+            })
+        })
     }
 
     fn change_acl(&self, tree: &Tree, stat: &Stat, name: &[u8], value: &[u8], there: bool) -> Result<()> {

@@ -6,6 +6,7 @@ use buttery_device::{Access, Device};
 use buttery_disk::TreeId;
 use buttery_disk::inode::Timespec;
 use buttery_engine::Engine;
+use buttery_engine::file::write::Compress;
 use hashbrown::{HashMap, HashSet};
 use parking_lot::{Condvar, Mutex, RwLock, RwLockWriteGuard};
 use std::path::Path;
@@ -34,6 +35,8 @@ pub(crate) struct WriteState {
     pub cleaned: Mutex<HashSet<TreeId>>,
     pub nodatacow: bool,
     pub nodatasum: bool,
+    /// How files are compressed unless they say otherwise.
+    pub compress: Option<Compress>,
     /// The time that everything gets, for images that are made the same way twice.
     pub clock: Option<Time>,
     operations: AtomicU32,
@@ -56,6 +59,7 @@ impl WriteState {
             cleaned: Mutex::default(),
             nodatacow: options.nodatacow,
             nodatasum: options.nodatasum,
+            compress: options.compress,
             clock: options.clock,
             operations: 0.into(),
             committer: Mutex::new(None),

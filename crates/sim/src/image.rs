@@ -17,6 +17,14 @@ pub fn quiet() -> Options {
     Options { clock: Some(CLOCK), commit_secs: 100_000, ..Options::default() }
 }
 
+/// The same, and compression for three seeds of four.
+pub fn quiet_compressed(seed: u64) -> Options {
+    let mut options = quiet();
+    let how = ["compress=no", "compress=zstd:1", "compress-force=lzo", "compress=zlib"][(seed % 4) as usize];
+    options.parse(how).unwrap_or_else(|e| panic!("{how}: {e}"));
+    options
+}
+
 /// A kind of file system for each seed: node sizes, checksums, block-group tree or not.
 pub fn spread(seed: u64) -> MkfsOptions {
     let csums = [CsumType::Crc32c, CsumType::Xxhash64, CsumType::Sha256, CsumType::Blake2b];

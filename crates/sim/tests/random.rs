@@ -64,7 +64,7 @@ fn judged_by_the_kernel() {
         let dir = TempDir::new("sim").expect("a folder");
         let file = dir.join("image");
         image::in_file(&file, 1 << 30, &image::spread(seed));
-        let open = || Filesystem::open_writable(&[&file], &image::quiet()).expect("the image");
+        let open = || Filesystem::open_writable(&[&file], &image::quiet_compressed(seed)).expect("the image");
         let sim = run(seed, &open).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         judge(&file, &sim).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     }

@@ -48,10 +48,10 @@ pub fn fallocate(
     }
     let sector = engine.volume().context().sectorsize as u64;
     let item = inode::read(engine, tree, ino)?;
-    write::outline(engine, tree, ino, now)?;
+    write::outline(engine, tree, ino, now.into())?;
     let grows = !keep_size && end > item.size.get();
     if grows {
-        write::clear_behind_end(engine, tree, ino, &item, now)?;
+        write::clear_behind_end(engine, tree, ino, &item, now.into())?;
     }
     let (mut start, mut stop) = (offset / sector * sector, end.next_multiple_of(sector));
     if what == Fallocate::ZeroRange {
@@ -108,7 +108,7 @@ fn replace_by_prealloc(
             let mut at = from;
             while at < to {
                 let (bytenr, len) = reserve::data(engine, (to - at).min(EXTENT_MAX))?;
-                new.push(NewExtent { file_offset: at, bytenr, len, kind: file_extent::PREALLOC });
+                new.push(NewExtent::plain(at, bytenr, len, file_extent::PREALLOC));
                 at += len;
             }
         }
@@ -186,7 +186,7 @@ fn zero_edges(engine: &Engine, tree: &Tree, ino: u64, offset: u64, end: u64, now
     }
     if is_inline(engine, tree, ino)? {
         let zeros = vec![0; (end - offset) as usize];
-        return write::write(engine, tree, ino, offset, &zeros, now);
+        return write::write(engine, tree, ino, offset, &zeros, now.into());
     }
     let (head, tail) = (offset.next_multiple_of(sector).min(end), end / sector * sector);
     let mut edges = Vec::new();
@@ -202,7 +202,7 @@ fn zero_edges(engine: &Engine, tree: &Tree, ino: u64, offset: u64, end: u64, now
         read::read(engine, tree, ino, from, &mut held)?;
         if held.iter().any(|&b| b != 0) {
             held.fill(0);
-            write::write_zeros(engine, tree, ino, from, &held, now)?;
+            write::write_zeros(engine, tree, ino, from, &held, now.into())?;
         }
     }
     Ok(())

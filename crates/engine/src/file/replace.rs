@@ -145,12 +145,22 @@ fn drop_one(
 pub(crate) struct NewExtent {
     pub file_offset: u64,
     pub bytenr: u64,
+    /// Bytes of the file that it holds.
     pub len: u64,
+    /// Bytes on the device: fewer if they are compressed.
+    pub disk_len: u64,
+    /// As the format numbers the algorithms; 0 for none.
+    pub compression: u8,
     /// [`file_extent::REG`] or [`file_extent::PREALLOC`].
     pub kind: u8,
 }
 
 impl NewExtent {
+    /// One that holds its bytes as they are.
+    pub fn plain(file_offset: u64, bytenr: u64, len: u64, kind: u8) -> NewExtent {
+        NewExtent { file_offset, bytenr, len, disk_len: len, compression: 0, kind }
+    }
+
     fn end(&self) -> u64 {
         self.file_offset + self.len
     }
@@ -159,12 +169,12 @@ impl NewExtent {
         FileExtentItem {
             generation: transid.into(),
             ram_bytes: self.len.into(),
-            compression: 0,
+            compression: self.compression,
             encryption: 0,
             other_encoding: 0.into(),
             kind: self.kind,
             disk_bytenr: self.bytenr.into(),
-            disk_num_bytes: self.len.into(),
+            disk_num_bytes: self.disk_len.into(),
             offset: 0.into(),
             num_bytes: self.len.into(),
         }
@@ -186,7 +196,7 @@ pub(crate) fn drop_and_insert(trans: &mut Trans<'_>, tree: &Tree, ino: u64, new:
     let item = new.item(trans.id());
     tree.write(trans).insert(extents::key(ino, new.file_offset), item.as_bytes())?;
     let backref = data_ref(tree.id().0, ino, new.file_offset, 0);
-    trans.add_new_data_ref(new.bytenr, new.len, backref)?;
+    trans.add_new_data_ref(new.bytenr, new.disk_len, backref)?;
     Ok(new.len as i64 - dropped.bytes as i64)
 }
 
@@ -243,7 +253,7 @@ fn replace_in_leaf(trans: &mut Trans<'_>, tree: &Tree, ino: u64, new: &NewExtent
         trans.add_ref(bytenr, len, ExtentKind::Data, backref, count)?;
     }
     let backref = data_ref(tree.id().0, ino, start, 0);
-    trans.add_new_data_ref(new.bytenr, new.len, backref)?;
+    trans.add_new_data_ref(new.bytenr, new.disk_len, backref)?;
     Ok(Some(new.len as i64 - dropped as i64))
 }
 

@@ -35,8 +35,8 @@ pub fn truncate(engine: &Engine, tree: &Tree, ino: u64, size: u64, now: Timespec
         clear_tail(engine, tree, ino, size, old, now)?;
         drop_from(engine, tree, ino, size, now)?;
     } else if size > old {
-        write::outline(engine, tree, ino, now)?;
-        write::clear_behind_end(engine, tree, ino, &item, now)?;
+        write::outline(engine, tree, ino, now.into())?;
+        write::clear_behind_end(engine, tree, ino, &item, now.into())?;
     }
     engine.change(2, if size <= old { Purpose::Free } else { Purpose::Change }, |trans| {
         inode::update(trans, tree, ino, |item| {
@@ -83,8 +83,8 @@ fn clear_tail(engine: &Engine, tree: &Tree, ino: u64, size: u64, old: u64, now: 
         return Ok(());
     }
     let zeros = vec![0; ((sector - tail).min(old - size)) as usize];
-    write::outline(engine, tree, ino, now)?;
-    write::write_zeros(engine, tree, ino, size, &zeros, now)
+    write::outline(engine, tree, ino, now.into())?;
+    write::write_zeros(engine, tree, ino, size, &zeros, now.into())
 }
 
 /// Drops all extents behind the sector in which `size` lies, from the file's end on, some in each transaction. After

@@ -11,8 +11,10 @@ use crate::space::reserve;
 use crate::tree::Tree;
 use crate::txn::{Purpose, Trans};
 use crate::{Engine, Error, Result, csum};
+use buttery_codec::{COMPRESS_MAX, Compression, Method, compress, looks_compressible};
 use buttery_disk::extent::file_extent;
 use buttery_disk::inode::{InodeItem, Timespec, flags};
+use buttery_disk::superblock::incompat;
 
 /// The largest file that is kept in its item (`max_inline`).
 pub const INLINE_MAX: u64 = 2048;
@@ -23,8 +25,31 @@ pub const SIZE_MAX: u64 = i64::MAX as u64 & !4095;
 /// Items that a write of one extent changes.
 const ITEMS: u64 = 6;
 
-/// Writes `data` at `offset`, and says in the inode that it was changed at `now`.
-pub fn write(engine: &Engine, tree: &Tree, ino: u64, offset: u64, data: &[u8], now: Timespec) -> Result<()> {
+/// How a file is written.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// When it is said to have changed.
+    pub now: Timespec,
+    /// How data are compressed, if they are.
+    pub compress: Option<Compress>,
+}
+
+/// How data are compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Compress {
+    pub method: Method,
+    /// Also those that do not look as if they could become shorter.
+    pub force: bool,
+}
+
+impl From<Timespec> for How {
+    fn from(now: Timespec) -> How {
+        How { now, compress: None }
+    }
+}
+
+/// Writes `data` at `offset`.
+pub fn write(engine: &Engine, tree: &Tree, ino: u64, offset: u64, data: &[u8], how: How) -> Result<()> {
     if data.is_empty() {
         return Ok(());
     }
@@ -35,34 +60,27 @@ pub fn write(engine: &Engine, tree: &Tree, ino: u64, offset: u64, data: &[u8], n
         let mut all = vec![0; end.max(size) as usize];
         read::read(engine, tree, ino, 0, &mut all)?;
         all[offset as usize..end as usize].copy_from_slice(data);
-        return write_inline(engine, tree, ino, &all, now);
+        return write_inline(engine, tree, ino, &all, how);
     }
     let sector = engine.volume().context().sectorsize as u64;
     if offset >= sector {
-        outline(engine, tree, ino, now)?;
+        outline(engine, tree, ino, how)?;
     }
     if offset >= size.next_multiple_of(sector) {
-        clear_behind_end(engine, tree, ino, &item, now)?;
+        clear_behind_end(engine, tree, ino, &item, how)?;
     }
-    write_regular(engine, tree, ino, offset, data, &item, now)
+    write_regular(engine, tree, ino, offset, data, &item, how)
 }
 
 /// Writes over what is there, within the file's size; the caller keeps others off the range only. Answers `false`, and
 /// does nothing, if the file has data in its item.
-pub fn overwrite(
-    engine: &Engine,
-    tree: &Tree,
-    ino: u64,
-    offset: u64,
-    data: &[u8],
-    now: Timespec,
-) -> Result<bool> {
+pub fn overwrite(engine: &Engine, tree: &Tree, ino: u64, offset: u64, data: &[u8], how: How) -> Result<bool> {
     if has_inline(engine, tree, ino)? {
         return Ok(false);
     }
     if !data.is_empty() {
         let item = inode::read(engine, tree, ino)?;
-        write_regular(engine, tree, ino, offset, data, &item, now)?;
+        write_regular(engine, tree, ino, offset, data, &item, how)?;
     }
     Ok(true)
 }
@@ -89,11 +107,11 @@ pub fn has_inline(engine: &Engine, tree: &Tree, ino: u64) -> Result<bool> {
     Ok(inline)
 }
 
-fn write_inline(engine: &Engine, tree: &Tree, ino: u64, all: &[u8], now: Timespec) -> Result<()> {
+fn write_inline(engine: &Engine, tree: &Tree, ino: u64, all: &[u8], how: How) -> Result<()> {
     engine.change(ITEMS, Purpose::Change, |trans| {
         let by = replace::replace_inline(trans, tree, ino, all)?;
         inode::update(trans, tree, ino, |item| {
-            touch(item, by, now);
+            touch(item, by, how.now);
             item.size = (all.len() as u64).into();
         })
     })
@@ -109,7 +127,7 @@ pub fn set_inline(trans: &mut Trans<'_>, tree: &Tree, ino: u64, data: &[u8]) -> 
 }
 
 /// Moves data out of the item: a file that grows beyond its first sector keeps nothing there.
-pub(crate) fn outline(engine: &Engine, tree: &Tree, ino: u64, now: Timespec) -> Result<()> {
+pub(crate) fn outline(engine: &Engine, tree: &Tree, ino: u64, how: How) -> Result<()> {
     if !has_inline(engine, tree, ino)? {
         return Ok(());
     }
@@ -117,7 +135,7 @@ pub(crate) fn outline(engine: &Engine, tree: &Tree, ino: u64, now: Timespec) -> 
     let sector = engine.volume().context().sectorsize as usize;
     let mut block = vec![0; sector];
     read::read(engine, tree, ino, 0, &mut block)?;
-    put(engine, tree, ino, 0, &block, item.size.get(), &item, now)
+    put(engine, tree, ino, 0, &block, item.size.get(), &item, how)
 }
 
 /// Before extents of `source` are shared with `target` from `offset` on. Answers `false` if there is nothing to share: the
@@ -129,16 +147,16 @@ pub fn prepare_for_clone(
     target: &Tree,
     ino: u64,
     offset: u64,
-    now: Timespec,
+    how: How,
 ) -> Result<bool> {
     if has_inline(engine, source, source_ino)? {
         return Ok(false);
     }
-    outline(engine, target, ino, now)?;
+    outline(engine, target, ino, how)?;
     let item = inode::read(engine, target, ino)?;
     let sector = engine.volume().context().sectorsize as u64;
     if offset >= item.size.get().next_multiple_of(sector) {
-        clear_behind_end(engine, target, ino, &item, now)?;
+        clear_behind_end(engine, target, ino, &item, how)?;
     }
     Ok(true)
 }
@@ -149,7 +167,7 @@ pub(crate) fn clear_behind_end(
     tree: &Tree,
     ino: u64,
     item: &InodeItem,
-    now: Timespec,
+    how: How,
 ) -> Result<()> {
     let sector = engine.volume().context().sectorsize as u64;
     let size = item.size.get();
@@ -164,7 +182,7 @@ pub(crate) fn clear_behind_end(
         return Ok(());
     }
     behind.fill(0);
-    put(engine, tree, ino, size - tail, &block, size, item, now)
+    put(engine, tree, ino, size - tail, &block, size, item, how)
 }
 
 fn write_regular(
@@ -174,20 +192,20 @@ fn write_regular(
     offset: u64,
     data: &[u8],
     item: &InodeItem,
-    now: Timespec,
+    how: How,
 ) -> Result<()> {
     let sector = engine.volume().context().sectorsize as u64;
     let end = offset + data.len() as u64;
     let (head, tail) = ((offset.next_multiple_of(sector)).min(end), end / sector * sector);
     if !offset.is_multiple_of(sector) || tail < head {
-        write_within_sector(engine, tree, ino, offset, &data[..(head - offset) as usize], item, now)?;
+        write_within_sector(engine, tree, ino, offset, &data[..(head - offset) as usize], item, how)?;
     }
     if head < tail {
         let whole = &data[(head - offset) as usize..(tail - offset) as usize];
-        put(engine, tree, ino, head, whole, tail, item, now)?;
+        put(engine, tree, ino, head, whole, tail, item, how)?;
     }
     if tail < end && tail >= head {
-        write_within_sector(engine, tree, ino, tail, &data[(tail - offset) as usize..], item, now)?;
+        write_within_sector(engine, tree, ino, tail, &data[(tail - offset) as usize..], item, how)?;
     }
     Ok(())
 }
@@ -199,10 +217,10 @@ pub(crate) fn write_zeros(
     ino: u64,
     offset: u64,
     zeros: &[u8],
-    now: Timespec,
+    how: How,
 ) -> Result<()> {
     let item = inode::read(engine, tree, ino)?;
-    write_within_sector(engine, tree, ino, offset, zeros, &item, now)
+    write_within_sector(engine, tree, ino, offset, zeros, &item, how)
 }
 
 /// Writes a part of one sector, the rest of which stays.
@@ -213,7 +231,7 @@ fn write_within_sector(
     offset: u64,
     data: &[u8],
     item: &InodeItem,
-    now: Timespec,
+    how: How,
 ) -> Result<()> {
     let sector = engine.volume().context().sectorsize as u64;
     let start = offset / sector * sector;
@@ -221,7 +239,7 @@ fn write_within_sector(
     read::read(engine, tree, ino, start, &mut block)?;
     let skip = (offset - start) as usize;
     block[skip..skip + data.len()].copy_from_slice(data);
-    put(engine, tree, ino, start, &block, offset + data.len() as u64, item, now)
+    put(engine, tree, ino, start, &block, offset + data.len() as u64, item, how)
 }
 
 /// Writes whole sectors; the file then ends at `end` or later.
@@ -234,7 +252,7 @@ fn put(
     data: &[u8],
     end: u64,
     item: &InodeItem,
-    now: Timespec,
+    how: How,
 ) -> Result<()> {
     let (mut at, mut rest) = (start, data);
     while !rest.is_empty() {
@@ -244,22 +262,91 @@ fn put(
         };
         let len = match place {
             Place::There { bytenr, len, prealloc } => {
-                let there = NewExtent { file_offset: at, bytenr, len, kind: file_extent::REG };
+                let there = NewExtent::plain(at, bytenr, len, file_extent::REG);
                 let size = end.min(at + len);
-                put_in_place(engine, tree, ino, there, prealloc, &rest[..len as usize], size, item, now)?;
+                put_in_place(engine, tree, ino, there, prealloc, &rest[..len as usize], size, item, how)?;
                 len
             }
             Place::Copy(want) => {
-                let (bytenr, len) = reserve::data(engine, want.min(EXTENT_MAX))?;
-                let extent = NewExtent { file_offset: at, bytenr, len, kind: file_extent::REG };
-                let size = end.min(at + len);
-                put_extent(engine, tree, ino, extent, &rest[..len as usize], size, item, now)?;
-                len
+                let packed = how.compress.and_then(|c| compressed(engine, c, &rest[..want as usize]));
+                match packed {
+                    Some(packed)
+                        if let Some(bytenr) = reserve::data_whole(engine, packed.bytes.len() as u64)? =>
+                    {
+                        let size = end.min(at + packed.len);
+                        put_compressed(engine, tree, ino, at, bytenr, &packed, size, item, how)?;
+                        packed.len
+                    }
+                    _ => {
+                        // what follows may be compressed again
+                        let most = if how.compress.is_some() { COMPRESS_MAX as u64 } else { EXTENT_MAX };
+                        let (bytenr, len) = reserve::data(engine, want.min(most))?;
+                        let extent = NewExtent::plain(at, bytenr, len, file_extent::REG);
+                        let size = end.min(at + len);
+                        put_extent(engine, tree, ino, extent, &rest[..len as usize], size, item, how)?;
+                        len
+                    }
+                }
             }
         };
         at += len;
         rest = &rest[len as usize..];
     }
+    Ok(())
+}
+
+/// What a piece of data became.
+struct Packed {
+    algorithm: Compression,
+    /// Whole sectors, the last one filled with zeros.
+    bytes: Vec<u8>,
+    /// Bytes of the data.
+    len: u64,
+}
+
+/// Compresses the beginning of whole sectors, if a sector is won.
+fn compressed(engine: &Engine, how: Compress, data: &[u8]) -> Option<Packed> {
+    let sector = engine.volume().context().sectorsize as usize;
+    let data = &data[..data.len().min(COMPRESS_MAX)];
+    if data.len() <= sector || !how.force && !looks_compressible(data) {
+        return None;
+    }
+    let mut bytes = compress(how.method, data, data.len() - sector + 1)?;
+    bytes.resize(bytes.len().next_multiple_of(sector), 0);
+    Some(Packed { algorithm: how.method.algorithm, bytes, len: data.len() as u64 })
+}
+
+/// Writes compressed data to space that was allocated for them.
+#[allow(clippy::too_many_arguments)]
+fn put_compressed(
+    engine: &Engine,
+    tree: &Tree,
+    ino: u64,
+    at: u64,
+    bytenr: u64,
+    packed: &Packed,
+    size: u64,
+    item: &InodeItem,
+    how: How,
+) -> Result<()> {
+    let extent = NewExtent {
+        disk_len: packed.bytes.len() as u64,
+        compression: packed.algorithm.to_disk(),
+        ..NewExtent::plain(at, bytenr, packed.len, file_extent::REG)
+    };
+    note_algorithm(engine, packed.algorithm)?;
+    put_extent(engine, tree, ino, extent, &packed.bytes, size, item, how)
+}
+
+/// The first use of an algorithm is told by the superblock of the commit that brings it.
+fn note_algorithm(engine: &Engine, algorithm: Compression) -> Result<()> {
+    let bit = match algorithm {
+        Compression::Zlib => return Ok(()),
+        Compression::Lzo => incompat::COMPRESS_LZO,
+        Compression::Zstd => incompat::COMPRESS_ZSTD,
+    };
+    let mut sb = engine.writer()?.sb.lock();
+    sb.incompat_flags = (sb.incompat_flags.get() | bit).into();
     Ok(())
 }
 
@@ -274,10 +361,10 @@ fn put_in_place(
     data: &[u8],
     size: u64,
     item: &InodeItem,
-    now: Timespec,
+    how: How,
 ) -> Result<()> {
     engine.volume().write(there.bytenr, data)?;
-    if !prealloc && size <= item.size.get() && is_just_before(&item.mtime, &now) {
+    if !prealloc && size <= item.size.get() && is_just_before(&item.mtime, &how.now) {
         engine.writer()?.txn.wrote_in_place();
         return Ok(()); // no item says anything else
     }
@@ -291,7 +378,7 @@ fn put_in_place(
             csum::insert(trans, there.bytenr, &sums)?;
         }
         inode::update(trans, tree, ino, |item| {
-            touch(item, 0, now);
+            touch(item, 0, how.now);
             item.size = item.size.get().max(size).into();
         })
     })
@@ -323,7 +410,7 @@ fn put_extent(
     data: &[u8],
     size: u64,
     item: &InodeItem,
-    now: Timespec,
+    how: How,
 ) -> Result<()> {
     let volume = engine.volume();
     let space = &engine.writer()?.space;
@@ -337,11 +424,11 @@ fn put_extent(
     let mut trans = match ready {
         Ok(trans) => trans,
         Err(error) => {
-            space.release_data(extent.bytenr, extent.len);
+            space.release_data(extent.bytenr, extent.disk_len);
             return Err(error);
         }
     };
-    let result = insert(&mut trans, tree, ino, extent, &sums, size, now);
+    let result = insert(&mut trans, tree, ino, extent, &sums, size, how);
     trans.end(result)
 }
 
@@ -352,14 +439,14 @@ fn insert(
     extent: NewExtent,
     sums: &[u8],
     size: u64,
-    now: Timespec,
+    how: How,
 ) -> Result<()> {
     let by = replace::replace_extents(trans, tree, ino, extent)?;
     if !sums.is_empty() {
         csum::insert(trans, extent.bytenr, sums)?;
     }
     inode::update(trans, tree, ino, |item| {
-        touch(item, by, now);
+        touch(item, by, how.now);
         item.size = item.size.get().max(size).into();
     })
 }

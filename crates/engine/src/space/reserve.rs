@@ -99,6 +99,19 @@ fn try_reserve(engine: &Engine, need: u64, purpose: Purpose) -> Result<bool> {
     Ok(enough)
 }
 
+/// Allocates `want` bytes for data in one piece; `None` if there is none as large.
+pub(crate) fn data_whole(engine: &Engine, want: u64) -> Result<Option<u64>> {
+    match data(engine, want) {
+        Ok((bytenr, len)) if len == want => Ok(Some(bytenr)),
+        Ok((bytenr, len)) => {
+            engine.writer()?.space.release_data(bytenr, len);
+            Ok(None)
+        }
+        Err(Error::NoSpace) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Allocates up to `want` bytes for data, at least one sector. Allocates a chunk, or commits, where that helps.
 pub(crate) fn data(engine: &Engine, want: u64) -> Result<(u64, u64)> {
     let space = &engine.writer()?.space;
