@@ -14,8 +14,8 @@ use buttery_engine::{file, subvol};
 
 /// Most links that an inode can have.
 const LINKS_MAX: u32 = 65535;
-/// Items that a name's coming or going changes, a new file's access control lists with it.
-const ITEMS: u64 = 10;
+/// Items that a name's coming or going changes.
+const ITEMS: u64 = 8;
 
 /// What a new file, directory or device node is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,8 @@ impl Filesystem {
             let item = self.new_inode(&parent, &new);
             // what is written without checksums is not compressed
             let property = property.filter(|_| item.flags & flags::NODATASUM == 0);
-            self.engine.change(ITEMS, Purpose::Change, |trans| {
+            let items = ITEMS + acls.attributes().count() as u64 + u64::from(property.is_some());
+            self.engine.change(items, Purpose::Change, |trans| {
                 inode::insert(trans, &tree, ino, &item)?;
                 for (name, value) in acls.attributes() {
                     xattr::set(trans, &tree, ino, name, value)?;

@@ -9,6 +9,7 @@ use super::load::load_free;
 use crate::txn::Purpose;
 use crate::{Engine, Error, Result};
 use buttery_disk::{TreeId, objectid};
+use std::time::Duration;
 
 /// Bytes for changing `items` items: each may copy a path of the tree and split its leaf.
 fn bytes_for(engine: &Engine, items: u64) -> u64 {
@@ -54,6 +55,7 @@ pub(crate) fn metadata(engine: &Engine, items: u64, purpose: Purpose) -> Result<
     let need = bytes_for(engine, items);
     // what gives space back tries again for as long as other handles may hold what it needs
     let mut tries = if purpose == Purpose::Free { 8 } else { 1 };
+    let mut waits = if purpose == Purpose::Free { WAITS_MAX } else { 0 };
     loop {
         if try_reserve(engine, need, purpose)? {
             return Ok(need);
@@ -62,13 +64,23 @@ pub(crate) fn metadata(engine: &Engine, items: u64, purpose: Purpose) -> Result<
             continue;
         }
         if tries == 0 {
-            return Err(Error::NoSpace);
+            // handles are short-lived, but the threads that have them need not be running
+            if waits == 0 || engine.writer()?.space.reserved() == 0 {
+                return Err(Error::NoSpace);
+            }
+            waits -= 1;
+            std::thread::sleep(WAIT);
+            continue;
         }
         if !give_back(engine)? {
             tries -= 1;
         }
     }
 }
+
+/// How long, and how often, what frees space waits for other handles to end.
+const WAIT: Duration = Duration::from_millis(1);
+const WAITS_MAX: usize = 3000;
 
 /// Reserves metadata space that there is, without a commit or a new chunk.
 pub(crate) fn metadata_at_hand(engine: &Engine, items: u64, purpose: Purpose) -> Result<u64> {
