@@ -6,12 +6,20 @@ pub(crate) use edit::{delete, insert};
 
 use crate::{Engine, Error, Result};
 use buttery_disk::{Key, TreeId, item, objectid};
+use smallvec::{SmallVec, smallvec};
+
+/// Bytes of the longest checksum.
+const CSUM_SIZE: usize = 32;
+
+/// Sectors whose checksums need no allocation: a read of 64 KiB.
+const INLINE: usize = 16;
 
 /// The checksums of a range, as found: one per sector, or none where the tree has none.
 pub struct Sums {
     size: usize,
-    bytes: Vec<u8>,
-    present: Vec<bool>,
+    /// In place for small reads, whatever the checksum; else one exact allocation.
+    bytes: SmallVec<[u8; INLINE * CSUM_SIZE]>,
+    present: SmallVec<[bool; INLINE]>,
 }
 
 impl Sums {
@@ -35,7 +43,7 @@ pub fn lookup(engine: &Engine, bytenr: u64, len: u64) -> Result<Sums> {
     let ctx = engine.volume().context();
     let (sector, size) = (ctx.sectorsize as u64, ctx.csum_size as usize);
     let count = len.div_ceil(sector) as usize;
-    let mut sums = Sums { size, bytes: vec![0; count * size], present: vec![false; count] };
+    let mut sums = Sums { size, bytes: smallvec![0; count * size], present: smallvec![false; count] };
     let end = bytenr.checked_add(len).ok_or(Error::Invalid)?;
     let tree = engine.tree(TreeId(objectid::CSUM_TREE))?;
     let view = tree.read(engine.store());
@@ -50,13 +58,13 @@ pub fn lookup(engine: &Engine, bytenr: u64, len: u64) -> Result<Sums> {
         if found.kind == item::EXTENT_CSUM {
             let item_end = found.offset.saturating_add((data.len() / size) as u64 * sector);
             let (from, to) = (found.offset.max(bytenr), item_end.min(end));
-            let mut at = from;
-            while at < to {
-                let source = ((at - found.offset) / sector) as usize * size;
-                let target = ((at - bytenr) / sector) as usize;
-                sums.bytes[target * size..(target + 1) * size].copy_from_slice(&data[source..source + size]);
-                sums.present[target] = true;
-                at += sector;
+            if from < to {
+                let count = ((to - from) / sector) as usize;
+                let source = ((from - found.offset) / sector) as usize * size;
+                let target = ((from - bytenr) / sector) as usize;
+                let data = data.get(source..source + count * size).ok_or(Error::Invalid)?;
+                sums.bytes[target * size..(target + count) * size].copy_from_slice(data);
+                sums.present[target..target + count].fill(true);
             }
         }
         cursor.advance()?;
