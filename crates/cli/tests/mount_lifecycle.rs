@@ -235,7 +235,8 @@ fn options_that_cannot_be_served_are_refused_by_name() {
     let image = mount.image.clone();
     mount.umount();
     for (options, text) in [
-        ("compress=zstd", "option compress is not supported yet"),
+        ("autodefrag", "option autodefrag is not supported yet"),
+        ("compress=zip", "zip is not zlib, lzo or zstd"),
         ("noatime,bogus", "unknown option bogus"),
         ("rescue=nonsense", "unknown option rescue=nonsense"),
         ("subvolid=x", "option subvolid: x is not a number"),

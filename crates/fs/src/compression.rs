@@ -85,10 +85,10 @@ impl Filesystem {
         }
     }
 
-    /// The property that a new file takes over from its directory.
+    /// The property that a new file takes over from its directory: the algorithm, without a level, as the kernel does.
     pub(crate) fn inherited_property(&self, tree: &Tree, dir: FileId) -> Result<Option<Vec<u8>>> {
         match xattr::get(&self.engine, tree, dir.ino, PROPERTY) {
-            Ok(value) => Ok(Some(value)),
+            Ok(value) => Ok(method(&value).map(|m| name(m.algorithm).to_vec())),
             Err(Error::NoAttribute) => Ok(None),
             Err(error) => Err(error),
         }

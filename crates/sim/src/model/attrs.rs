@@ -171,6 +171,9 @@ impl Model {
         let now = self.now;
         let node = self.node_mut(ino);
         node.xattrs.remove(name).ok_or("NoAttribute")?;
+        if name == super::names::PROPERTY {
+            node.flags &= !(flags::COMPRESS | flags::NOCOMPRESS);
+        }
         node.ctime = now;
         Ok(())
     }

@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 
 type Done<T = ()> = Result<T, Fail>;
 
+/// The extended attribute that says how a file is compressed.
+pub(super) const PROPERTY: &[u8] = b"btrfs.compression";
+
 impl Model {
     pub(crate) fn check_frozen(&self, ino: Ino) -> Done {
         let node = self.node(ino);
@@ -89,7 +92,15 @@ impl Model {
             _ => bits = 0,
         }
         let rdev = if matches!(kind, Kind::Char | Kind::Block) { new.rdev } else { (0, 0) };
-        let node = Node { mode, uid: new.uid, gid, rdev, flags: bits, ..self.blank(kind, dir) };
+        // the property for compression is handed down, but to files that cannot be compressed
+        let mut xattrs = BTreeMap::new();
+        if let Some(value) = parent.xattrs.get(PROPERTY)
+            && matches!(kind, Kind::File | Kind::Dir)
+            && bits & flags::NODATASUM == 0
+        {
+            xattrs.insert(PROPERTY.to_vec(), value.clone());
+        }
+        let node = Node { mode, uid: new.uid, gid, rdev, flags: bits, xattrs, ..self.blank(kind, dir) };
         Ok(self.add(dir, name, node))
     }
 
