@@ -355,6 +355,30 @@ fn the_size_is_told_and_space_comes_back() {
 }
 
 #[test]
+fn nodatacow_and_nodatasum_are_what_the_kernel_sees() {
+    let Some((dir, mount)) = new("nodata") else { return };
+    let image = mount.image.clone();
+    mount.umount();
+    for (n, (option, nocow)) in [("nodatacow", true), ("nodatasum", false)].into_iter().enumerate() {
+        let mount = Mount::new(&image, option);
+        write(&mount.join(format!("file-{n}")), &[7; 100_000]);
+        std::fs::create_dir(mount.join(format!("dir-{n}"))).expect("a folder");
+        mount.judge();
+        let mount = buttery_judge::KernelMount::one(&image, "ro").expect("the kernel mounts it");
+        let file = File::open(mount.path().join(format!("file-{n}"))).expect("a file");
+        let flags = rustix::fs::ioctl_getflags(&file).expect("flags");
+        assert_eq!(flags.contains(rustix::fs::IFlags::NOCOW), nocow, "{option}");
+    }
+    // no data but the kernel's own have a checksum
+    let said = support::program::buttery(&["inspect".as_ref(), "dump-tree".as_ref(), image.as_os_str()]).ok();
+    assert!(
+        !String::from_utf8_lossy(&said.stdout).contains("EXTENT_CSUM EXTENT_CSUM"),
+        "there are checksums"
+    );
+    drop(dir);
+}
+
+#[test]
 fn df_shows_what_the_kernel_shows() {
     let Some(()) = can_mount_and_judge() else { return };
     for options in [&[][..], &["-d", "dup"]] {
