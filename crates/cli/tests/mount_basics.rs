@@ -379,6 +379,52 @@ fn nodatacow_and_nodatasum_are_what_the_kernel_sees() {
 }
 
 #[test]
+fn flags_of_inodes_are_kept_and_obeyed() {
+    use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+    let Some((_dir, mount)) = new("flags") else { return };
+    let image = mount.image.clone();
+    let shown =
+        |top: &Path, name: &str| ioctl_getflags(File::open(top.join(name)).expect("a file")).expect("flags");
+    let all = [
+        ("sync", IFlags::SYNC),
+        ("nodump", IFlags::NODUMP),
+        ("noatime", IFlags::NOATIME),
+        ("nocow", IFlags::NOCOW),
+        ("immutable", IFlags::IMMUTABLE),
+        ("append", IFlags::APPEND),
+        ("compress", IFlags::COMPRESSED),
+    ];
+    for (name, flag) in all {
+        write(&mount.join(name), b"");
+        let file = File::open(mount.join(name)).expect("a file");
+        ioctl_setflags(&file, flag).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(shown(mount.path(), name), flag, "{name}");
+    }
+    let both = IFlags::NOCOW | IFlags::COMPRESSED;
+    let nocow = File::open(mount.join("nocow")).expect("a file");
+    assert_eq!(ioctl_setflags(&nocow, both), Err(Errno::INVAL));
+    // a file that has contents keeps how they are written
+    write(&mount.join("full"), &[1; 5000]);
+    let full = File::open(mount.join("full")).expect("a file");
+    ioctl_setflags(&full, IFlags::NOCOW).expect("nothing to do");
+    assert_eq!(shown(mount.path(), "full"), IFlags::empty());
+    let open = |name: &str, append: bool| {
+        let result = File::options().write(true).append(append).open(mount.join(name));
+        result.map(drop).map_err(|e| Errno::from_io_error(&e).expect("an errno"))
+    };
+    assert_eq!(open("immutable", false), Err(Errno::PERM));
+    assert_eq!(open("append", false), Err(Errno::PERM));
+    assert_eq!(open("append", true), Ok(()));
+    drop((nocow, full));
+    assert!(Command::new("lsattr").arg("-p").arg(mount.join("full")).status().expect("lsattr").success());
+    mount.judge();
+    let theirs = buttery_judge::KernelMount::one(&image, "ro").expect("the kernel mounts it");
+    for (name, flag) in all {
+        assert_eq!(shown(theirs.path(), name), flag, "{name}, to the kernel");
+    }
+}
+
+#[test]
 fn df_shows_what_the_kernel_shows() {
     let Some(()) = can_mount_and_judge() else { return };
     for options in [&[][..], &["-d", "dup"]] {

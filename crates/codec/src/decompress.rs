@@ -125,36 +125,17 @@ fn le32(bytes: &[u8], at: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
 
     fn text() -> Vec<u8> {
         (0..20_000u32).flat_map(|i| (i / 7).to_le_bytes()).collect()
     }
 
-    fn lzo_stream(data: &[u8]) -> Vec<u8> {
-        let mut out = vec![0; 4];
-        for part in data.chunks(SECTOR) {
-            let segment = lzokay::compress::compress(part).unwrap();
-            if SECTOR - out.len() % SECTOR < 4 {
-                out.resize(out.len().next_multiple_of(SECTOR), 0);
-            }
-            out.extend((segment.len() as u32).to_le_bytes());
-            out.extend(segment);
-        }
-        let total = out.len() as u32;
-        out[..4].copy_from_slice(&total.to_le_bytes());
-        out
-    }
-
     fn streams() -> [(Compression, Vec<u8>); 3] {
         let data = text();
-        let mut z = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::new(3));
-        z.write_all(&data).unwrap();
-        [
-            (Compression::Zlib, z.finish().unwrap()),
-            (Compression::Lzo, lzo_stream(&data)),
-            (Compression::Zstd, zstd::bulk::compress(&data, 3).unwrap()),
-        ]
+        ["zlib", "lzo", "zstd"].map(|name| {
+            let method = crate::Method::parse(name).unwrap();
+            (method.algorithm, crate::compress(method, &data, data.len()).unwrap())
+        })
     }
 
     #[test]

@@ -46,6 +46,19 @@ pub fn read(engine: &Engine, bytenr: u64, buf: &mut [u8], verify: Verify) -> Res
     Ok(())
 }
 
+/// Writes data to every mirror of a logical address; address and length are aligned to the sector size.
+pub fn write(engine: &Engine, bytenr: u64, data: &[u8]) -> Result<()> {
+    Ok(engine.volume().write(bytenr, data)?)
+}
+
+/// The checksums of data as they are to stand on the device, one for each sector.
+pub fn sums(engine: &Engine, data: &[u8]) -> Vec<u8> {
+    let volume = engine.volume();
+    let mut sums = Vec::new();
+    volume.csum().sum_blocks(data, volume.context().sectorsize as usize, &mut sums);
+    sums
+}
+
 /// A missing checksum without NODATASUM is an error, not trust.
 fn no_csum(bytenr: u64) -> Error {
     let rule = "data without a checksum, and the inode is not NODATASUM".to_string();

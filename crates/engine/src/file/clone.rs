@@ -1,13 +1,13 @@
 //! Sharing extents between files, or places of one file: what was copied takes no space of its own.
 
 use super::extents::{self, Body, Extent};
-use super::{inode, replace, write};
+use super::{inode, replace};
 use crate::extent::children::data_ref;
 use crate::tree::Tree;
 use crate::txn::{ExtentKind, Purpose};
 use crate::{Engine, Error, Result};
 use buttery_disk::extent::FileExtentItem;
-use buttery_disk::inode::{InodeItem, Timespec};
+use buttery_disk::inode::Timespec;
 use buttery_disk::zerocopy::IntoBytes;
 
 /// Items that one extent changes in the file that gets it.
@@ -92,7 +92,7 @@ fn share(
             return Err(Error::corrupt(from.tree.id(), key, "data in an item among other extents"));
         }
     };
-    drop_all(engine, to, place(at), place(stop), now)?;
+    replace::drop_in_steps(engine, to.tree, to.ino, place(at), place(stop), now)?;
     engine.change(ITEMS, Purpose::Change, |trans| {
         let mut bytes = 0;
         if let Some((offset, part)) = shared {
@@ -103,31 +103,8 @@ fn share(
             bytes = part.num_bytes.get() as i64;
         }
         inode::update(trans, to.tree, to.ino, |item| {
-            change(item, bytes, now);
+            replace::count_bytes(item, bytes, now);
             item.size = item.size.get().max(size.min(place(stop))).into();
         })
     })
-}
-
-/// The bytes of a file changed, and with a time also what it says.
-fn change(item: &mut InodeItem, bytes: i64, now: Option<Timespec>) {
-    match now {
-        Some(now) => write::touch(item, bytes, now),
-        None => item.nbytes = item.nbytes.get().saturating_add_signed(bytes).into(),
-    }
-}
-
-/// Drops what is there, some in each transaction.
-fn drop_all(engine: &Engine, to: At<'_>, start: u64, end: u64, now: Option<Timespec>) -> Result<()> {
-    let mut stop = end;
-    while start < stop {
-        stop = engine.change(12, Purpose::Free, |trans| {
-            let dropped = replace::drop_extents(trans, to.tree, to.ino, start, stop, 32)?;
-            inode::update(trans, to.tree, to.ino, |item| {
-                change(item, -(dropped.bytes as i64), now);
-            })?;
-            Ok(dropped.from)
-        })?;
-    }
-    Ok(())
 }

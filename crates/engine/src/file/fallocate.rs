@@ -13,9 +13,6 @@ use buttery_disk::inode::{Timespec, flags};
 
 /// Items that one extent changes.
 const ITEMS: u64 = 6;
-/// How many extents one handle drops.
-const BATCH: usize = 32;
-
 /// What to do with a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fallocate {
@@ -151,29 +148,12 @@ fn punch(engine: &Engine, tree: &Tree, ino: u64, offset: u64, end: u64, now: Tim
     if end >= size {
         stop = stop.max(size.next_multiple_of(sector)); // nothing of the last sector is left
     }
-    if is_inline(engine, tree, ino)? {
+    if write::has_inline(engine, tree, ino)? {
         stop = start; // the edges were all of it
     }
-    while start < stop {
-        let from = engine.change(BATCH as u64 / 8 + 8, Purpose::Free, |trans| {
-            let dropped = replace::drop_extents(trans, tree, ino, start, stop, BATCH)?;
-            inode::update(trans, tree, ino, |item| write::touch(item, -(dropped.bytes as i64), now))?;
-            Ok(dropped.from)
-        })?;
-        stop = from;
-    }
+    replace::drop_in_steps(engine, tree, ino, start, stop, Some(now))?;
     engine
         .change(2, Purpose::Free, |trans| inode::update(trans, tree, ino, |item| write::touch(item, 0, now)))
-}
-
-fn is_inline(engine: &Engine, tree: &Tree, ino: u64) -> Result<bool> {
-    let mut inline = false;
-    let view = tree.read(engine.store());
-    extents::for_each(tree, &view, ino, 0, 1, &mut |extent| {
-        inline = matches!(extent.body, Body::Inline { .. });
-        Ok(false)
-    })?;
-    Ok(inline)
 }
 
 /// Writes zeros into the sectors that a range covers only partly; of a file in its item, into all of the range.
@@ -184,7 +164,7 @@ fn zero_edges(engine: &Engine, tree: &Tree, ino: u64, offset: u64, end: u64, now
     if offset >= end {
         return Ok(());
     }
-    if is_inline(engine, tree, ino)? {
+    if write::has_inline(engine, tree, ino)? {
         let zeros = vec![0; (end - offset) as usize];
         return write::write(engine, tree, ino, offset, &zeros, now.into());
     }

@@ -1,11 +1,13 @@
 //! Replacing the extents of a range: dropping what it covers, inserting what stands there from then on.
 
 use super::extents::{self, Body, Extent};
+use super::{inode, write};
 use crate::extent::children::data_ref;
 use crate::tree::{Editor, Splice, Tree};
-use crate::txn::{ExtentKind, Trans};
-use crate::{Error, Result};
+use crate::txn::{ExtentKind, Purpose, Trans};
+use crate::{Engine, Error, Result};
 use buttery_disk::extent::{BackRef, FileExtentHead, FileExtentItem, file_extent};
+use buttery_disk::inode::{InodeItem, Timespec};
 use buttery_disk::zerocopy::{FromBytes, IntoBytes};
 use buttery_disk::{Key, Node, item};
 use smallvec::SmallVec;
@@ -18,6 +20,11 @@ const ITEM_BYTES: usize = size_of::<FileExtentItem>();
 const BATCH: usize = 64;
 /// Where the number of extents is limited, their bytes are too: their checksums go in the same commit.
 const BYTES_MAX: u64 = 64 << 20;
+
+/// How many extents one handle of many drops, and the items that it reserves for: they must fit into the global reserve
+/// of the smallest file system.
+pub(crate) const STEP: usize = 32;
+pub(crate) const STEP_ITEMS: u64 = STEP as u64 / 8 + 8;
 
 /// What dropping did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +90,35 @@ pub(crate) fn drop_extents(
         }
     }
     Ok(Dropped { bytes, from: to })
+}
+
+/// Drops all that `start..end` covers, some in each transaction, so that a handle stays small however much there is.
+/// Without `now` the file's times stay.
+pub(crate) fn drop_in_steps(
+    engine: &Engine,
+    tree: &Tree,
+    ino: u64,
+    start: u64,
+    end: u64,
+    now: Option<Timespec>,
+) -> Result<()> {
+    let mut stop = end;
+    while start < stop {
+        stop = engine.change(STEP_ITEMS, Purpose::Free, |trans| {
+            let dropped = drop_extents(trans, tree, ino, start, stop, STEP)?;
+            inode::update(trans, tree, ino, |item| count_bytes(item, -(dropped.bytes as i64), now))?;
+            Ok(dropped.from)
+        })?;
+    }
+    Ok(())
+}
+
+/// The bytes of a file changed, and with a time also what it says.
+pub(crate) fn count_bytes(item: &mut InodeItem, bytes: i64, now: Option<Timespec>) {
+    match now {
+        Some(now) => write::touch(item, bytes, now),
+        None => item.nbytes = item.nbytes.get().saturating_add_signed(bytes).into(),
+    }
 }
 
 fn drop_one(

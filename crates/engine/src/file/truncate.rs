@@ -7,9 +7,6 @@ use crate::txn::Purpose;
 use crate::{Engine, Error, Result};
 use buttery_disk::inode::{Timespec, flags, mode};
 
-/// How many extents one handle drops: what it reserves must fit into the global reserve of the smallest file system.
-const BATCH: usize = 32;
-
 /// Sets a file's size. What lies beyond is dropped, what is added reads as zeros.
 pub fn truncate(engine: &Engine, tree: &Tree, ino: u64, size: u64, now: Timespec) -> Result<()> {
     if size > write::SIZE_MAX {
@@ -93,8 +90,8 @@ fn drop_from(engine: &Engine, tree: &Tree, ino: u64, size: u64, now: Timespec) -
     let sector = engine.volume().context().sectorsize as u64;
     let start = size.next_multiple_of(sector);
     loop {
-        let from = engine.change(BATCH as u64 / 8 + 8, Purpose::Free, |trans| {
-            let dropped = replace::drop_extents(trans, tree, ino, start, u64::MAX, BATCH)?;
+        let from = engine.change(replace::STEP_ITEMS, Purpose::Free, |trans| {
+            let dropped = replace::drop_extents(trans, tree, ino, start, u64::MAX, replace::STEP)?;
             inode::update(trans, tree, ino, |item| {
                 write::touch(item, -(dropped.bytes as i64), now);
                 item.size = item.size.get().min(dropped.from.max(size)).into();

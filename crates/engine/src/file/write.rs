@@ -10,7 +10,7 @@ use super::{inode, read};
 use crate::space::reserve;
 use crate::tree::Tree;
 use crate::txn::{Purpose, Trans};
-use crate::{Engine, Error, Result, csum};
+use crate::{Engine, Error, Result, bio, csum};
 use buttery_codec::{COMPRESS_MAX, Compression, Method, compress, looks_compressible};
 use buttery_disk::extent::file_extent;
 use buttery_disk::inode::{InodeItem, Timespec, flags};
@@ -363,7 +363,7 @@ fn put_in_place(
     item: &InodeItem,
     how: How,
 ) -> Result<()> {
-    engine.volume().write(there.bytenr, data)?;
+    bio::write(engine, there.bytenr, data)?;
     if !prealloc && size <= item.size.get() && is_just_before(&item.mtime, &how.now) {
         engine.writer()?.txn.wrote_in_place();
         return Ok(()); // no item says anything else
@@ -391,14 +391,9 @@ fn is_just_before(then: &Timespec, now: &Timespec) -> bool {
     then.sec == now.sec && now.nsec.get().checked_sub(then.nsec.get()).is_some_and(|n| n < TICK_NSEC)
 }
 
-/// The checksums of data, one for each sector; none for a file without.
+/// The checksums of data; none for a file without.
 fn sums(engine: &Engine, data: &[u8], item: &InodeItem) -> Vec<u8> {
-    let mut sums = Vec::new();
-    if item.flags.get() & flags::NODATASUM == 0 {
-        let volume = engine.volume();
-        volume.csum().sum_blocks(data, volume.context().sectorsize as usize, &mut sums);
-    }
-    sums
+    if item.flags.get() & flags::NODATASUM == 0 { bio::sums(engine, data) } else { Vec::new() }
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -412,15 +407,11 @@ fn put_extent(
     item: &InodeItem,
     how: How,
 ) -> Result<()> {
-    let volume = engine.volume();
     let space = &engine.writer()?.space;
     let sums = sums(engine, data, item);
     // reserved before the device is written: what lies on the device must not fail for lack of space
     let items = ITEMS + sums.len() as u64 / 2048;
-    let ready = volume
-        .write(extent.bytenr, data)
-        .map_err(Error::from)
-        .and_then(|()| engine.start(items, Purpose::Change));
+    let ready = bio::write(engine, extent.bytenr, data).and_then(|()| engine.start(items, Purpose::Change));
     let mut trans = match ready {
         Ok(trans) => trans,
         Err(error) => {
