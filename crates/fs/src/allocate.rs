@@ -162,7 +162,10 @@ impl Filesystem {
         if now.is_none() {
             return Ok(());
         }
-        // what lies in an item is copied
+        // what lies in an item is copied; a file that is longer than an item holds is damaged, or of another kind
+        if len > PIECE {
+            return Err(Error::Invalid);
+        }
         let mut data = vec![0; len as usize];
         file::read::read(engine, &source, from.ino, offset, &mut data)?;
         file::write::write(engine, &target, to.ino, to_offset, &data, stamp.into())
@@ -176,6 +179,7 @@ impl Filesystem {
         if len == 0 {
             return Ok(0);
         }
+        let to_end = to_offset.checked_add(len).ok_or(Error::FileTooBig)?;
         // an end within a sector can be shared only where both files end
         let sector = u64::from(self.engine.superblock().sectorsize.get());
         let aligned = if offset + len == size { len } else { len / sector * sector };
@@ -185,7 +189,7 @@ impl Filesystem {
                 other => return other.map(|()| aligned),
             }
         }
-        if from == to && offset < to_offset + len && to_offset < offset + len {
+        if from == to && offset < to_end && to_offset < offset + len {
             return Err(Error::Invalid);
         }
         let len = len.min(COPY_MAX);

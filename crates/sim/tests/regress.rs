@@ -50,3 +50,19 @@ fn what_lies_behind_the_end_is_not_seen_when_a_file_grows() {
     fs.write(id, 4096, &[0; 4096]).expect("a write");
     check(id, 8192);
 }
+
+#[test]
+fn a_file_in_its_item_that_claims_to_be_huge_is_not_copied_at_once() {
+    let (_device, fs) = new();
+    let id = fs.create(fs.root(), b"small", NewNode::file(0o644)).expect("a file");
+    fs.write(id, 0, b"in its item").expect("a write");
+    let tree = fs.engine().tree(id.tree).expect("the tree");
+    fs.engine()
+        .change(2, Purpose::Change, |trans| {
+            file::inode::update(trans, &tree, id.ino, |item| item.size = (1u64 << 50).into())
+        })
+        .expect("a larger size");
+    let to = fs.create(fs.root(), b"copy", NewNode::file(0o644)).expect("a file");
+    assert!(matches!(fs.clone_range(id, 0, to, 0, 0), Err(buttery::Error::Invalid)));
+    assert!(matches!(fs.copy_range(id, 0, to, u64::MAX - 10, 100), Err(buttery::Error::FileTooBig)));
+}
