@@ -4,16 +4,26 @@ use crate::{Error, FileId, Filesystem, Kind, Result, Stat};
 use buttery_disk::inode::flags;
 
 /// Flags of FS_IOC_GETFLAGS and FS_IOC_SETFLAGS.
-mod attr {
+pub mod attr {
+    /// `c`: compressed.
     pub const COMPRESS: u32 = 0x4;
+    /// `S`: written synchronously.
     pub const SYNC: u32 = 0x8;
+    /// `i`: nothing of it changes.
     pub const IMMUTABLE: u32 = 0x10;
+    /// `a`: it only grows.
     pub const APPEND: u32 = 0x20;
+    /// `d`: left out of dumps.
     pub const NODUMP: u32 = 0x40;
+    /// `A`: no times of access.
     pub const NOATIME: u32 = 0x80;
+    /// `m`: never compressed.
     pub const NOCOMPRESS: u32 = 0x400;
+    /// `D`: a directory whose changes are synchronous.
     pub const DIRSYNC: u32 = 0x1_0000;
+    /// `V`: under verity.
     pub const VERITY: u32 = 0x10_0000;
+    /// `C`: not copied on write.
     pub const NOCOW: u32 = 0x80_0000;
 }
 

@@ -37,6 +37,7 @@ pub use buttery_disk::{TreeId, dir::file_type};
 pub use buttery_engine::dir::DirEntry;
 pub use buttery_engine::subvol::{Link, Subvolume};
 pub use buttery_engine::{Engine, Error, Rescue, Result};
+pub use flags::attr;
 pub use names::NewNode;
 pub use options::{Options, OptionsError, parse_size};
 pub use rename::RenameMode;
