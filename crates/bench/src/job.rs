@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use buttery::{Fallocate, FileId, Filesystem, NewNode, attr};
 use buttery_judge::workload::rng::Rng;
-use rustix::time::{ClockId, clock_gettime};
+use cpu_time::ProcessTime;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -166,7 +166,7 @@ pub fn run(
 ) -> Result<Done> {
     let next = AtomicU64::new(0);
     let began = Instant::now();
-    let cpu = cpu_time();
+    let cpu = ProcessTime::now();
     let parts: Vec<Result<Done>> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads as u64)
             .map(|n| {
@@ -176,19 +176,13 @@ pub fn run(
             .collect();
         workers.into_iter().map(|w| w.join().unwrap_or_else(|_| anyhow::bail!("a thread panicked"))).collect()
     });
-    let mut sum = Done { time: began.elapsed(), cpu: cpu_time() - cpu, ..Done::default() };
+    let mut sum = Done { time: began.elapsed(), cpu: cpu.elapsed(), ..Done::default() };
     for part in parts {
         let part = part?;
         sum.operations += part.operations;
         sum.bytes += part.bytes;
     }
     Ok(sum)
-}
-
-/// How long this program has kept processors busy.
-fn cpu_time() -> Duration {
-    let now = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 fn one_thread(
@@ -213,7 +207,9 @@ fn one_thread(
         }
         let len = job.blocks[rng.below(job.blocks.len() as u64) as usize];
         let (file, at) = match job.access {
-            Access::Random => (rng.below(files.len() as u64) as usize, rng.below(each / len as u64) * len as u64),
+            Access::Random => {
+                (rng.below(files.len() as u64) as usize, rng.below(each / len as u64) * len as u64)
+            }
             Access::Sequential => {
                 // file after file, over and over
                 let at = next.fetch_add(len as u64, Ordering::Relaxed) % job.bytes;

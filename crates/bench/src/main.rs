@@ -35,6 +35,9 @@ enum Command {
         /// How many seconds each run takes
         #[arg(long, default_value_t = 3.0)]
         seconds: f64,
+        /// End after so many operations of each thread instead
+        #[arg(long)]
+        operations: Option<u64>,
         /// Bytes of a job's files
         #[arg(long, default_value = "2G", value_parser = bytes)]
         size: u64,
@@ -50,20 +53,26 @@ fn bytes(text: &str) -> Result<u64, String> {
 
 fn main() -> Result<()> {
     match Args::parse().command {
-        Command::Jobs { names, threads, seconds, size, image } => {
+        Command::Jobs { names, threads, seconds, operations, size, image } => {
             for name in &names {
                 if !JOBS.iter().any(|j| j.name == name) {
                     bail!("no job is called {name}");
                 }
             }
-            println!("{:10} {:>7} {:>10} {:>12} {:>10}", "job", "threads", "MiB/s", "operations", "cpu us/op");
+            println!(
+                "{:10} {:>7} {:>10} {:>12} {:>10}",
+                "job", "threads", "MiB/s", "operations", "cpu us/op"
+            );
             for job in JOBS.iter().filter(|j| names.is_empty() || names.iter().any(|n| n == j.name)) {
                 let job = job::Job { bytes: size, ..*job };
                 let device = image::new(image.as_deref(), size * 5 / 2 + (1 << 30), CsumType::Crc32c)?;
                 let fs = image::open(&device, &Options::default())?;
                 let files = job::lay_out(&fs, &job, &[1 << 20], &mut Rng::new(1))?;
                 for (n, &threads) in threads.iter().enumerate() {
-                    let limit = Limit::Time(Duration::from_secs_f64(seconds));
+                    let limit = match operations {
+                        Some(most) => Limit::Operations(most),
+                        None => Limit::Time(Duration::from_secs_f64(seconds)),
+                    };
                     let done = job::run(&fs, &files, &job, threads, limit, n as u64)?;
                     println!(
                         "{:10} {threads:>7} {:>10.0} {:>12} {:>10.1}",

@@ -55,6 +55,21 @@ impl CsumType {
         })
     }
 
+    /// Whether the processor computes it with instructions made for it, or it needs none to be fast: what the kernel
+    /// calls a fast implementation.
+    pub fn is_accelerated(self) -> bool {
+        match self {
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+            CsumType::Crc32c => std::arch::is_x86_feature_detected!("sse4.2"),
+            #[cfg(target_arch = "aarch64")]
+            CsumType::Crc32c => std::arch::is_aarch64_feature_detected!("crc"),
+            #[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
+            CsumType::Crc32c => false,
+            CsumType::Xxhash64 => true,
+            CsumType::Sha256 | CsumType::Blake2b => false,
+        }
+    }
+
     /// The checksum of `data`.
     pub fn sum(self, data: &[u8]) -> Csum {
         let mut out = [0; 32];

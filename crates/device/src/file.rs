@@ -2,9 +2,9 @@
 
 use crate::{Device, check_range, owner};
 use rustix::fs::{FallocateFlags, FileType, OFlags};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// What an open device is for.
@@ -33,13 +33,14 @@ pub struct FileDevice {
     len: u64,
     access: Access,
     block: bool,
+    zoned: bool,
 }
 
 impl FileDevice {
     /// Opens a file or block device. With [`Access::Exclusive`], `ResourceBusy` tells that somebody else has it.
     pub fn open(path: &Path, access: Access, window: Window) -> io::Result<FileDevice> {
         let meta = std::fs::metadata(path)?;
-        let kind = FileType::from_raw_mode(std::os::unix::fs::MetadataExt::mode(&meta));
+        let kind = FileType::from_raw_mode(meta.mode());
         if !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a file nor a block device"));
         }
@@ -49,6 +50,7 @@ impl FileDevice {
         if write && block {
             flags |= OFlags::EXCL; // without CREAT: fails while it is mounted or otherwise claimed
         }
+        let zoned = block && queue_attribute(&meta, "zoned").is_some_and(|model| model != "none");
         let mut file =
             OpenOptions::new().read(true).write(write).custom_flags(flags.bits() as i32).open(path)?;
         if write {
@@ -59,7 +61,15 @@ impl FileDevice {
             io::Error::new(io::ErrorKind::InvalidInput, "offset= lies beyond the end of the file")
         })?;
         let len = window.size_limit.map_or(rest, |limit| limit.min(rest));
-        Ok(FileDevice { name: path.display().to_string(), file, start: window.offset, len, access, block })
+        Ok(FileDevice {
+            name: path.display().to_string(),
+            file,
+            start: window.offset,
+            len,
+            access,
+            block,
+            zoned,
+        })
     }
 
     fn check_writable(&self) -> io::Result<()> {
@@ -110,6 +120,10 @@ impl Device for FileDevice {
         Ok(rustix::fs::fdatasync(&self.file)?)
     }
 
+    fn is_zoned(&self) -> bool {
+        self.zoned
+    }
+
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.check_writable()?;
         check_range(self.len, offset, len as usize)?;
@@ -137,6 +151,16 @@ impl FileDevice {
         }
         Ok(())
     }
+}
+
+/// What the kernel says of a block device's queue; a partition has that of the whole device.
+fn queue_attribute(meta: &Metadata, name: &str) -> Option<String> {
+    let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
+    let device = format!("/sys/dev/block/{major}:{minor}");
+    let read = |path: String| std::fs::read_to_string(path).ok();
+    let text =
+        read(format!("{device}/queue/{name}")).or_else(|| read(format!("{device}/../queue/{name}")))?;
+    Some(text.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -32,6 +32,11 @@ pub trait Device: Send + Sync {
     /// Says that a range's contents are no longer needed. What is read there afterwards is undefined. A device that
     /// has no use for it does nothing.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Whether it takes writes only in the order of their places, zone by zone.
+    fn is_zoned(&self) -> bool {
+        false
+    }
 }
 
 /// `offset..offset + len` must lie inside `size`.

@@ -12,6 +12,7 @@ pub mod error;
 pub mod extent;
 pub mod file;
 mod first_trees;
+mod mechanisms;
 mod open;
 mod open_write;
 pub mod space;
@@ -21,6 +22,7 @@ pub mod tree;
 pub mod txn;
 
 pub use error::{Error, Result};
+pub use mechanisms::{CsumSubmit, Mechanisms, NocowCheck, ReadLookup, Replace};
 pub use open::{OpenOptions, Rescue};
 
 use buttery_disk::root::RootItem;
@@ -40,6 +42,8 @@ pub struct Engine {
     chunk_tree: Arc<Tree>,
     trees: RwLock<HashMap<u64, Arc<Tree>>>,
     rescue: Rescue,
+    mechanisms: Mechanisms,
+    submitter: bio::Submitter,
     /// What writing needs; absent on a file system opened for reading.
     writer: Option<Writer>,
     /// Freed space is discarded after the commit that frees it.
@@ -50,6 +54,7 @@ pub struct Engine {
 pub(crate) struct Writer {
     pub space: space::Space,
     pub refs: txn::DelayedRefs,
+    pub alone: file::Alone,
     pub txn: txn::Transactions,
     /// The superblock as the next commit will write it, save what that commit itself fills in.
     pub sb: parking_lot::Mutex<Superblock>,

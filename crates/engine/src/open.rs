@@ -1,8 +1,9 @@
 //! Opening a file system: the volume, then the root of the tree of roots.
 
+use crate::bio::Submitter;
 use crate::store::Store;
 use crate::tree::{RootPtr, Tree};
-use crate::{Engine, Error, Result};
+use crate::{Engine, Error, Mechanisms, Result};
 use buttery_device::Device;
 use buttery_disk::root::RootItem;
 use buttery_disk::superblock::Superblock;
@@ -34,6 +35,8 @@ pub struct OpenOptions {
     pub cache_bytes: u64,
     /// Discard space after the commit that frees it.
     pub discard: bool,
+    /// Which forms of the data path's mechanisms to use.
+    pub mechanisms: Mechanisms,
     /// How to open the volume.
     pub volume: buttery_volume::OpenOptions,
 }
@@ -44,6 +47,7 @@ impl Default for OpenOptions {
             rescue: Rescue::default(),
             cache_bytes: 64 << 20,
             discard: false,
+            mechanisms: Mechanisms::default(),
             volume: Default::default(),
         }
     }
@@ -71,6 +75,8 @@ impl Engine {
             chunk_tree: Arc::new(chunk_tree),
             trees: RwLock::new(HashMap::new()),
             rescue: options.rescue,
+            mechanisms: options.mechanisms,
+            submitter: Submitter::new(options.mechanisms.csum_submit),
             writer: None,
             discard: options.discard,
         })

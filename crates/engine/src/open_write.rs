@@ -1,5 +1,6 @@
 //! Opening for writing: only what is understood in full is written to.
 
+use crate::file::Alone;
 use crate::open::OpenOptions;
 use crate::space::{self, Class, Space};
 use crate::txn::{DelayedRefs, Transactions};
@@ -34,6 +35,7 @@ impl Engine {
         engine.writer = Some(Writer {
             space: Space::new(groups, chunk_tree_uuid),
             refs: DelayedRefs::default(),
+            alone: Alone::default(),
             txn: Transactions::new(sb.generation.get()),
             sb: parking_lot::Mutex::new(sb),
         });

@@ -49,7 +49,7 @@ fn name(algorithm: Compression) -> &'static [u8] {
 impl Filesystem {
     /// How a file is written now.
     pub(crate) fn how(&self, tree: &Tree, stat: &Stat) -> Result<How> {
-        Ok(How { now: self.now(), compress: self.compress_of(tree, stat)? })
+        Ok(How { compress: self.compress_of(tree, stat)?, ..How::from(self.now()) })
     }
 
     fn compress_of(&self, tree: &Tree, stat: &Stat) -> Result<Option<Compress>> {

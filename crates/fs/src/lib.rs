@@ -36,6 +36,7 @@ pub use allocate::Fallocate;
 pub use buttery_disk::{TreeId, dir::file_type};
 pub use buttery_engine::dir::DirEntry;
 pub use buttery_engine::subvol::{Link, Subvolume};
+pub use buttery_engine::{CsumSubmit, Mechanisms, NocowCheck, ReadLookup, Replace};
 pub use buttery_engine::{Engine, Error, Rescue, Result};
 pub use flags::attr;
 pub use names::NewNode;
@@ -167,6 +168,7 @@ pub(crate) fn engine_options(options: &Options) -> OpenOptions {
         rescue: options.rescue,
         cache_bytes: options.cache_bytes,
         discard: options.discard,
+        mechanisms: options.mechanisms,
         volume: buttery_volume::OpenOptions {
             super_copy: options.super_copy,
             degraded: options.degraded,

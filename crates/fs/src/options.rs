@@ -1,8 +1,8 @@
 //! Mount options, by the kernel's names.
 
 use buttery_codec::Method;
-use buttery_engine::Rescue;
 use buttery_engine::file::write::Compress;
+use buttery_engine::{CsumSubmit, Mechanisms, Rescue};
 use std::fmt;
 
 /// How to open a file system.
@@ -34,6 +34,8 @@ pub struct Options {
     pub nodatasum: bool,
     /// New data are compressed (`compress=`, `compress-force=`).
     pub compress: Option<Compress>,
+    /// Which forms of the data path's mechanisms to use (`csum_submit=`; the others are for measuring).
+    pub mechanisms: Mechanisms,
     /// Discard freed space.
     pub discard: bool,
     /// Other users may use the mount.
@@ -62,6 +64,7 @@ impl Default for Options {
             nodatacow: false,
             nodatasum: false,
             compress: None,
+            mechanisms: Mechanisms::default(),
             discard: false,
             allow_other: false,
             default_permissions: false,
@@ -197,6 +200,7 @@ impl Options {
             "nodatacow" => self.nodatacow = true,
             "nodatasum" => self.nodatasum = true,
             "compress" | "compress-force" => self.compress = compress(name, value)?,
+            "csum_submit" => self.mechanisms.csum_submit = csum_submit(needed()?)?,
             "discard" => self.discard = value != Some("none"),
             "allow_other" => self.allow_other = true,
             "default_permissions" => self.default_permissions = true,
@@ -252,6 +256,15 @@ fn compress(name: &str, value: Option<&str>) -> Result<Option<Compress>, Options
     Ok(Some(Compress { method, force: name == "compress-force" }))
 }
 
+fn csum_submit(value: &str) -> Result<CsumSubmit, OptionsError> {
+    match value {
+        "auto" => Ok(CsumSubmit::Auto),
+        "inline" => Ok(CsumSubmit::Inline),
+        "offload" => Ok(CsumSubmit::Offload),
+        _ => Err(OptionsError(format!("option csum_submit: {value} is not auto, inline or offload"))),
+    }
+}
+
 fn size(name: &str, value: &str) -> Result<u64, OptionsError> {
     parse_size(value).ok_or_else(|| OptionsError(format!("option {name}: {value} is not a size")))
 }
@@ -300,6 +313,7 @@ mod tests {
     fn what_is_not_served_is_refused_by_name() {
         for (list, text) in [
             ("compress=zip", "option compress: zip is not zlib, lzo or zstd with a level"),
+            ("csum_submit=fast", "option csum_submit: fast is not auto, inline or offload"),
             ("autodefrag", "option autodefrag is not supported yet"),
             ("bogus", "unknown option bogus"),
             ("rescue=bogus", "unknown option rescue=bogus"),

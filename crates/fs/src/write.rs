@@ -3,9 +3,11 @@
 use crate::compression::{PROPERTY, Property};
 use crate::{Error, FileId, Filesystem, Kind, Result, Stat, Time, acl};
 use buttery_disk::inode::{flags, mode};
+use buttery_engine::bio::Wait;
 use buttery_engine::dir::xattr;
 use buttery_engine::file;
 use buttery_engine::file::inode;
+use buttery_engine::file::write::How;
 use buttery_engine::tree::Tree;
 use buttery_engine::txn::Purpose;
 
@@ -40,12 +42,21 @@ pub enum XattrMode {
 }
 
 impl Filesystem {
-    /// Writes `data` at `offset` of a regular file. When it returns the data are on the device's way, and after the
-    /// next commit they are there for good.
+    /// Writes `data` at `offset` of a regular file. When it returns the device has the data, and after the next commit
+    /// they are there for good.
     pub fn write(&self, id: FileId, offset: u64, data: &[u8]) -> Result<()> {
+        self.write_for(id, offset, data, Wait::No)
+    }
+
+    /// As [`write`](Self::write), for somebody who waits for just this write: a direct or a synchronous one.
+    pub fn write_direct(&self, id: FileId, offset: u64, data: &[u8]) -> Result<()> {
+        self.write_for(id, offset, data, Wait::Yes)
+    }
+
+    fn write_for(&self, id: FileId, offset: u64, data: &[u8], wait: Wait) -> Result<()> {
         let state = self.write_state()?;
         let tree = self.tree_to_change(id)?;
-        if !self.overwrite(&tree, id, offset, data)? {
+        if !self.overwrite(&tree, id, offset, data, wait)? {
             let _data = state.inode(id).write();
             let stat = self.stat(id)?;
             regular(&stat)?;
@@ -53,26 +64,28 @@ impl Filesystem {
             if stat.flags & flags::APPEND != 0 && offset != stat.size {
                 return Err(Error::NotPermitted);
             }
-            let how = self.how(&tree, &stat)?;
+            let how = How { wait, ..self.how(&tree, &stat)? };
             file::write::write(&self.engine, &tree, id.ino, offset, data, how)?;
         }
         self.after_operation()
     }
 
     /// Writes over what is there, beside others who do the same elsewhere in the file. Answers `false` if it takes more.
-    fn overwrite(&self, tree: &Tree, id: FileId, offset: u64, data: &[u8]) -> Result<bool> {
+    fn overwrite(&self, tree: &Tree, id: FileId, offset: u64, data: &[u8], wait: Wait) -> Result<bool> {
         let state = self.write_state()?;
         let sector = u64::from(self.engine.superblock().sectorsize.get());
         let Some(end) = offset.checked_add(data.len() as u64) else { return Ok(false) };
         let _data = state.inode(id).read();
-        let stat = self.stat(id)?;
+        let item = inode::read(&self.engine, tree, id.ino)?;
+        let stat = Stat::new(id, &item);
         let plain = stat.kind() == Kind::File
             && stat.flags & (flags::APPEND | flags::IMMUTABLE | flags::RO_VERITY) == 0;
         if !plain || end > stat.size || stat.size <= sector {
             return Ok(false);
         }
         let _range = state.ranges.lock(id, offset / sector * sector, end.next_multiple_of(sector), true);
-        file::write::overwrite(&self.engine, tree, id.ino, offset, data, self.how(tree, &stat)?)
+        let how = How { wait, ..self.how(tree, &stat)? };
+        file::write::overwrite(&self.engine, tree, id.ino, &item, offset, data, how)
     }
 
     /// Writes at the end of a regular file. Answers where that was.

@@ -256,7 +256,11 @@ impl fuser::Filesystem for Server {
             if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
                 fs.kill_privileges(id)?;
             }
-            fs.write(id, offset, data)
+            if flags.0 & (libc::O_DIRECT | libc::O_SYNC | libc::O_DSYNC) != 0 {
+                fs.write_direct(id, offset, data)
+            } else {
+                fs.write(id, offset, data)
+            }
         });
         ok!(reply, written);
         let len = data.len() as u32;

@@ -69,6 +69,11 @@ impl Volume {
         &self.missing
     }
 
+    /// Whether any device is zoned: its writes must go out in order.
+    pub fn is_zoned(&self) -> bool {
+        self.devices.values().any(|device| device.is_zoned())
+    }
+
     /// Whether blocks may be written.
     pub fn is_writable(&self) -> bool {
         self.writable

@@ -1,9 +1,26 @@
-//! The one gateway where file data meets the volume: look up checksums, read, verify, read again from another mirror.
+//! The one gateway where file data meets the volume: look up checksums, read, verify, read again from another mirror;
+//! sum and write.
 //!
 //! Callers hand in a range of logical addresses and know nothing of mirrors; nothing here knows of files.
 
+mod submit;
+
+pub(crate) use submit::Submitter;
+pub use submit::write;
+
+use crate::mechanisms::ReadLookup;
 use crate::{Engine, Error, Result, csum};
 use buttery_volume::BlockError;
+
+/// Whether somebody waits for just this write to be on the device: a direct or a synchronous one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Wait {
+    /// Nobody does.
+    #[default]
+    No,
+    /// Somebody does: what takes time only at first sight, such as waking others, is not done.
+    Yes,
+}
 
 /// Whether data must have a checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,10 +34,25 @@ pub enum Verify {
 /// Reads `buf.len()` bytes of data at a logical address; both must be aligned to the sector size. One search of the
 /// checksum tree serves the whole read.
 pub fn read(engine: &Engine, bytenr: u64, buf: &mut [u8], verify: Verify) -> Result<()> {
-    let volume = engine.volume();
     if verify == Verify::None || engine.rescue().ignore_data_csums {
-        return Ok(volume.read_data(bytenr, buf)?);
+        return Ok(engine.volume().read_data(bytenr, buf)?);
     }
+    let sector = engine.volume().context().sectorsize as usize;
+    let once = match engine.mechanisms.read_lookup {
+        ReadLookup::Whole => buf.len().max(1),
+        ReadLookup::Sector => sector,
+    };
+    let mut at = bytenr;
+    for part in buf.chunks_mut(once) {
+        read_summed(engine, at, part)?;
+        at += part.len() as u64;
+    }
+    Ok(())
+}
+
+/// Reads what has checksums, all of which are looked up at once.
+fn read_summed(engine: &Engine, bytenr: u64, buf: &mut [u8]) -> Result<()> {
+    let volume = engine.volume();
     let sums = match csum::lookup(engine, bytenr, buf.len() as u64) {
         Ok(sums) => sums,
         Err(_) if engine.rescue().ignore_bad_roots => return Ok(volume.read_data(bytenr, buf)?),
@@ -44,19 +76,6 @@ pub fn read(engine: &Engine, bytenr: u64, buf: &mut [u8], verify: Verify) -> Res
         })?;
     }
     Ok(())
-}
-
-/// Writes data to every mirror of a logical address; address and length are aligned to the sector size.
-pub fn write(engine: &Engine, bytenr: u64, data: &[u8]) -> Result<()> {
-    Ok(engine.volume().write(bytenr, data)?)
-}
-
-/// The checksums of data as they are to stand on the device, one for each sector.
-pub fn sums(engine: &Engine, data: &[u8]) -> Vec<u8> {
-    let volume = engine.volume();
-    let mut sums = Vec::new();
-    volume.csum().sum_blocks(data, volume.context().sectorsize as usize, &mut sums);
-    sums
 }
 
 /// A missing checksum without NODATASUM is an error, not trust.

@@ -21,14 +21,25 @@ pub(crate) fn insert(trans: &mut Trans<'_>, bytenr: u64, sums: &[u8]) -> Result<
     let max = item_max(trans, size);
     let tree = trans.engine().tree(TreeId(objectid::CSUM_TREE))?;
     let mut editor = tree.write(trans);
+    let taken = |found| Error::corrupt(tree.id(), found, "a new extent has checksums already");
+    let end_of = |found: Key, len: usize| found.offset + (len / size) as u64 * sector;
+    let joined = editor.append_before(key(bytenr), sums, |found, len| {
+        if found.kind != item::EXTENT_CSUM || end_of(found, len) < bytenr {
+            return Ok(false);
+        }
+        if end_of(found, len) > bytenr { Err(taken(found)) } else { Ok(len + sums.len() <= max) }
+    })?;
+    if joined {
+        return Ok(());
+    }
     let (mut at, mut rest) = (bytenr, sums);
     // continue the item before, if it ends where these begin
     if let Some((found, data)) = editor.last_at_or_before(key(at), key(0))?
         && found.kind == item::EXTENT_CSUM
     {
-        let end = found.offset + (data.len() / size) as u64 * sector;
+        let end = end_of(found, data.len());
         if end > at {
-            return Err(Error::corrupt(tree.id(), found, "a new extent has checksums already"));
+            return Err(taken(found));
         }
         if end == at && data.len() < max {
             let take = (max - data.len()).min(rest.len());

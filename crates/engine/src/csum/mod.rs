@@ -28,6 +28,11 @@ impl Sums {
         (*self.present.get(index)?).then(|| &self.bytes[index * self.size..(index + 1) * self.size])
     }
 
+    /// Whether any sector has one.
+    pub fn is_any(&self) -> bool {
+        self.present.iter().any(|&p| p)
+    }
+
     /// Whether every sector has one.
     pub fn is_complete(&self) -> bool {
         self.present.iter().all(|&p| p)

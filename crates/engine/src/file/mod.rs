@@ -4,6 +4,7 @@
 //! [`fallocate`] and [`clone`] what is done with them; `replace` is where extents are dropped and inserted, `in_place`
 //! where data are written over what is there.
 
+mod alone;
 pub mod clone;
 pub mod extents;
 pub mod fallocate;
@@ -13,6 +14,8 @@ pub mod read;
 mod replace;
 pub mod truncate;
 pub mod write;
+
+pub(crate) use alone::Alone;
 
 use crate::tree::Tree;
 use crate::{Engine, Error, Result};

@@ -5,7 +5,7 @@ use super::{inode, write};
 use crate::extent::children::data_ref;
 use crate::tree::{Editor, Splice, Tree};
 use crate::txn::{ExtentKind, Purpose, Trans};
-use crate::{Engine, Error, Result};
+use crate::{Engine, Error, Replace, Result};
 use buttery_disk::extent::{BackRef, FileExtentHead, FileExtentItem, file_extent};
 use buttery_disk::inode::{InodeItem, Timespec};
 use buttery_disk::zerocopy::{FromBytes, IntoBytes};
@@ -220,10 +220,12 @@ impl NewExtent {
 /// Puts a new extent in the place of what its range covers: under one descent where one leaf holds all of it, else by
 /// dropping and inserting. Answers by how much the inode's bytes change.
 pub(crate) fn replace_extents(trans: &mut Trans<'_>, tree: &Tree, ino: u64, new: NewExtent) -> Result<i64> {
-    match replace_in_leaf(trans, tree, ino, &new)? {
-        Some(by) => Ok(by),
-        None => drop_and_insert(trans, tree, ino, new),
+    if trans.engine().mechanisms.replace == Replace::Fused
+        && let Some(by) = replace_in_leaf(trans, tree, ino, &new)?
+    {
+        return Ok(by);
     }
+    drop_and_insert(trans, tree, ino, new)
 }
 
 /// The same, one item after the other, over as many leaves as there are.
@@ -328,7 +330,8 @@ fn covered_slots(
     (!goes_on).then_some(first..last)
 }
 
-fn to_array(item: &FileExtentItem) -> [u8; ITEM_BYTES] {
+/// An item's bytes.
+pub(super) fn to_array(item: &FileExtentItem) -> [u8; ITEM_BYTES] {
     let mut out = [0; ITEM_BYTES];
     out.copy_from_slice(item.as_bytes());
     out

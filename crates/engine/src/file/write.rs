@@ -7,10 +7,11 @@ use super::extents::{self, Body};
 use super::in_place::{self, Place};
 use super::replace::{self, NewExtent};
 use super::{inode, read};
+use crate::bio::{self, Wait};
 use crate::space::reserve;
 use crate::tree::Tree;
 use crate::txn::{Purpose, Trans};
-use crate::{Engine, Error, Result, bio, csum};
+use crate::{Engine, Error, Result, csum};
 use buttery_codec::{COMPRESS_MAX, Compression, Method, compress, looks_compressible};
 use buttery_disk::extent::file_extent;
 use buttery_disk::inode::{InodeItem, Timespec, flags};
@@ -32,6 +33,8 @@ pub struct How {
     pub now: Timespec,
     /// How data are compressed, if they are.
     pub compress: Option<Compress>,
+    /// Whether somebody waits for just this write.
+    pub wait: Wait,
 }
 
 /// How data are compressed.
@@ -44,7 +47,7 @@ pub struct Compress {
 
 impl From<Timespec> for How {
     fn from(now: Timespec) -> How {
-        How { now, compress: None }
+        How { now, compress: None, wait: Wait::No }
     }
 }
 
@@ -72,15 +75,22 @@ pub fn write(engine: &Engine, tree: &Tree, ino: u64, offset: u64, data: &[u8], h
     write_regular(engine, tree, ino, offset, data, &item, how)
 }
 
-/// Writes over what is there, within the file's size; the caller keeps others off the range only. Answers `false`, and
-/// does nothing, if the file has data in its item.
-pub fn overwrite(engine: &Engine, tree: &Tree, ino: u64, offset: u64, data: &[u8], how: How) -> Result<bool> {
+/// Writes over what is there, within the file's size, its inode being `item`; the caller keeps others off the range only.
+/// Answers `false`, and does nothing, if the file has data in its item.
+pub fn overwrite(
+    engine: &Engine,
+    tree: &Tree,
+    ino: u64,
+    item: &InodeItem,
+    offset: u64,
+    data: &[u8],
+    how: How,
+) -> Result<bool> {
     if has_inline(engine, tree, ino)? {
         return Ok(false);
     }
     if !data.is_empty() {
-        let item = inode::read(engine, tree, ino)?;
-        write_regular(engine, tree, ino, offset, data, &item, how)?;
+        write_regular(engine, tree, ino, offset, data, item, how)?;
     }
     Ok(true)
 }
@@ -363,12 +373,12 @@ fn put_in_place(
     item: &InodeItem,
     how: How,
 ) -> Result<()> {
-    bio::write(engine, there.bytenr, data)?;
+    let summed = prealloc && has_sums(item);
+    let sums = bio::write(engine, there.bytenr, data, summed, how.wait)?;
     if !prealloc && size <= item.size.get() && is_just_before(&item.mtime, &how.now) {
         engine.writer()?.txn.wrote_in_place();
         return Ok(()); // no item says anything else
     }
-    let sums = if prealloc { sums(engine, data, item) } else { Vec::new() };
     let items = 2 + if prealloc { ITEMS + sums.len() as u64 / 2048 } else { 0 };
     engine.change(items, Purpose::Free, |trans| {
         if prealloc {
@@ -391,9 +401,9 @@ fn is_just_before(then: &Timespec, now: &Timespec) -> bool {
     then.sec == now.sec && now.nsec.get().checked_sub(then.nsec.get()).is_some_and(|n| n < TICK_NSEC)
 }
 
-/// The checksums of data; none for a file without.
-fn sums(engine: &Engine, data: &[u8], item: &InodeItem) -> Vec<u8> {
-    if item.flags.get() & flags::NODATASUM == 0 { bio::sums(engine, data) } else { Vec::new() }
+/// Whether a file's data have checksums.
+fn has_sums(item: &InodeItem) -> bool {
+    item.flags.get() & flags::NODATASUM == 0
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -408,12 +418,12 @@ fn put_extent(
     how: How,
 ) -> Result<()> {
     let space = &engine.writer()?.space;
-    let sums = sums(engine, data, item);
-    // reserved before the device is written: what lies on the device must not fail for lack of space
-    let items = ITEMS + sums.len() as u64 / 2048;
-    let ready = bio::write(engine, extent.bytenr, data).and_then(|()| engine.start(items, Purpose::Change));
-    let mut trans = match ready {
-        Ok(trans) => trans,
+    let ready = bio::write(engine, extent.bytenr, data, has_sums(item), how.wait).and_then(|sums| {
+        let items = ITEMS + sums.len() as u64 / 2048;
+        Ok((engine.start(items, Purpose::Change)?, sums))
+    });
+    let (mut trans, sums) = match ready {
+        Ok(ready) => ready,
         Err(error) => {
             space.release_data(extent.bytenr, extent.disk_len);
             return Err(error);

@@ -6,6 +6,7 @@ use crate::store::{Block, Store};
 use buttery_disk::Key;
 use buttery_disk::check::Expect;
 use buttery_volume::walk::child;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// A place between or at items of a tree. It is valid as long as the tree's lock is held.
@@ -13,13 +14,13 @@ pub struct Cursor<'a> {
     store: &'a Store,
     owner: Option<u64>,
     /// From the root to the leaf, with the slot taken in each.
-    path: Vec<(Arc<Block>, usize)>,
+    path: SmallVec<[(Arc<Block>, usize); 4]>,
 }
 
 impl<'a> Cursor<'a> {
     /// At the first item that is not before `key`.
     pub(super) fn seek(store: &'a Store, root: &Expect, key: Key) -> Result<Cursor<'a>> {
-        let mut cursor = Cursor { store, owner: root.owner, path: Vec::with_capacity(4) };
+        let mut cursor = Cursor { store, owner: root.owner, path: SmallVec::new() };
         let mut expect = *root;
         loop {
             let block = store.read(&expect)?;

@@ -79,9 +79,17 @@ impl<'t> Editor<'_, 't> {
 
     /// Gives an item new data, of whatever length. `NotFound` if it is not there.
     pub fn replace(&mut self, key: Key, data: &[u8]) -> Result<()> {
-        let old = self.get(key)?.ok_or(Error::NotFound)?.len();
-        let need = if data.len() > old { Need::Extend(data.len() - old) } else { Need::Nothing };
-        let (path, _) = self.descend(&key, need)?;
+        let (mut path, found) = self.descend(&key, Need::Nothing)?;
+        if !found {
+            return Err(Error::NotFound);
+        }
+        let (old, free) = {
+            let block = self.store.dirty(path.leaf())?;
+            (block.node().data(path.slot()).len(), block.node().leaf_free())
+        };
+        if data.len() > old + free {
+            (path, _) = self.descend(&key, Need::Extend(data.len() - old))?;
+        }
         self.store.edit(path.leaf(), |bytes| {
             let slot = path.slot();
             if data.len() > old {
@@ -91,6 +99,30 @@ impl<'t> Editor<'_, 't> {
             }
             edit::data_mut(bytes, slot).copy_from_slice(data);
         })
+    }
+
+    /// Appends `data` to the item before `key`, if `joins` says so of its key and length, and one leaf holds it and has
+    /// the room. Answers whether it was done.
+    pub(crate) fn append_before(
+        &mut self,
+        key: Key,
+        data: &[u8],
+        joins: impl FnOnce(Key, usize) -> Result<bool>,
+    ) -> Result<bool> {
+        let (path, _) = self.descend(&key, Need::Nothing)?;
+        let Some(slot) = path.slot().checked_sub(1) else { return Ok(false) };
+        let block = self.store.dirty(path.leaf())?;
+        let node = block.node();
+        let (found, old, free) = (node.key(slot), node.data(slot).len(), node.leaf_free());
+        drop(block);
+        if !joins(found, old)? || free < data.len() {
+            return Ok(false);
+        }
+        self.store.edit(path.leaf(), |bytes| {
+            edit::extend_item(bytes, slot, data.len());
+            edit::data_mut(bytes, slot)[old..].copy_from_slice(data);
+        })?;
+        Ok(true)
     }
 
     /// Inserts an item, or gives the one with this key new data.

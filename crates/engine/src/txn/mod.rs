@@ -269,12 +269,16 @@ impl<'t> Trans<'t> {
         backref: BackRef,
         count: i64,
     ) -> Result<()> {
+        if kind == ExtentKind::Data && count > 0 {
+            self.writer.alone.add_ref(bytenr, backref);
+        }
         self.writer.refs.add(bytenr, len, kind, backref, count);
         Ok(())
     }
 
     /// The first reference of a data extent that was allocated for this transaction.
     pub(crate) fn add_new_data_ref(&mut self, bytenr: u64, len: u64, backref: BackRef) -> Result<()> {
+        self.writer.alone.forget(bytenr);
         self.writer.space.use_data(bytenr, len)?;
         self.writer.refs.add_new(bytenr, len, ExtentKind::Data, backref);
         Ok(())
