@@ -1,5 +1,6 @@
 //! The jobs: what is read or written, in which order, by how many threads.
 
+use crate::cost::{Cost, Meter};
 use anyhow::{Context, Result};
 use buttery::{Fallocate, FileId, Filesystem, NewNode, attr};
 use buttery_judge::workload::rng::Rng;
@@ -21,7 +22,7 @@ pub enum Access {
 pub struct Job {
     /// The name on the command line.
     pub name: &'static str,
-    /// What it stands for.
+    /// What it stands for; shown by `jobs`.
     pub about: &'static str,
     /// Whether it writes; else it reads what was laid out before.
     pub writes: bool,
@@ -39,8 +40,10 @@ pub struct Job {
     pub nocow: bool,
 }
 
-const MIXED: &[usize] = &[4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
-const BASE: Job = Job {
+/// From 4k to 64k.
+pub const MIXED: &[usize] = &[4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
+/// What the jobs have in common.
+pub const BASE: Job = Job {
     name: "",
     about: "",
     writes: true,
@@ -119,6 +122,8 @@ pub struct Done {
     pub time: Duration,
     /// Of the processors, commits in the background included.
     pub cpu: Duration,
+    /// What an operation cost, on average over the threads.
+    pub cost: Cost,
 }
 
 impl Done {
@@ -177,8 +182,12 @@ pub fn run(
         workers.into_iter().map(|w| w.join().unwrap_or_else(|_| anyhow::bail!("a thread panicked"))).collect()
     });
     let mut sum = Done { time: began.elapsed(), cpu: cpu.elapsed(), ..Done::default() };
+    let threads = parts.len() as f64;
     for part in parts {
         let part = part?;
+        sum.cost.descents += part.cost.descents / threads;
+        sum.cost.copied_bytes += part.cost.copied_bytes / threads;
+        sum.cost.allocations += part.cost.allocations / threads;
         sum.operations += part.operations;
         sum.bytes += part.bytes;
     }
@@ -199,11 +208,14 @@ fn one_thread(
     let mut buf = noise(largest, &mut rng);
     let each = job.bytes / job.files as u64;
     let mut done = Done::default();
+    let meter = Meter::start();
     loop {
-        match limit {
-            Limit::Time(time) if began.elapsed() >= time => return Ok(done),
-            Limit::Operations(most) if done.operations >= most => return Ok(done),
-            _ => {}
+        let ends = match limit {
+            Limit::Time(time) => began.elapsed() >= time,
+            Limit::Operations(most) => done.operations >= most,
+        };
+        if ends {
+            return Ok(Done { cost: meter.stop(done.operations), ..done });
         }
         let len = job.blocks[rng.below(job.blocks.len() as u64) as usize];
         let (file, at) = match job.access {

@@ -4,8 +4,12 @@
 //! Figures are ratios of one run; a machine's speed drifts, so absolute ones say little.
 #![forbid(unsafe_code)]
 
+mod chart;
+mod cost;
 mod image;
 mod job;
+mod mechanisms;
+mod report;
 
 use anyhow::{Result, bail};
 use buttery::{Options, parse_size};
@@ -13,6 +17,7 @@ use buttery_codec::CsumType;
 use buttery_judge::workload::rng::Rng;
 use clap::{Parser, Subcommand};
 use job::{JOBS, Limit};
+use mechanisms::Plan;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -45,6 +50,29 @@ enum Command {
         #[arg(long)]
         image: Option<PathBuf>,
     },
+    /// Measure each mechanism of the data path in its two forms
+    Mechanisms {
+        /// Which; all if none is named
+        names: Vec<String>,
+        /// Runs of each form, in turn
+        #[arg(long, default_value_t = 7)]
+        runs: usize,
+        /// Bytes of the files; the trees follow from it
+        #[arg(long, default_value = "8G", value_parser = bytes)]
+        size: u64,
+        /// Do one in so many operations of a run
+        #[arg(long, default_value_t = 1)]
+        shorter: u64,
+        /// Count instructions too (needs valgrind)
+        #[arg(long)]
+        instructions: bool,
+        /// Draw the speeds into this file
+        #[arg(long)]
+        svg: Option<PathBuf>,
+    },
+    /// Do operations in one form of a mechanism, for counting instructions
+    #[command(hide = true)]
+    Operations { name: String, form: usize, count: u64 },
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
@@ -64,6 +92,7 @@ fn main() -> Result<()> {
                 "job", "threads", "MiB/s", "operations", "cpu us/op"
             );
             for job in JOBS.iter().filter(|j| names.is_empty() || names.iter().any(|n| n == j.name)) {
+                println!("# {}", job.about);
                 let job = job::Job { bytes: size, ..*job };
                 let device = image::new(image.as_deref(), size * 5 / 2 + (1 << 30), CsumType::Crc32c)?;
                 let fs = image::open(&device, &Options::default())?;
@@ -85,6 +114,11 @@ fn main() -> Result<()> {
                 fs.close()?;
             }
         }
+        Command::Mechanisms { names, runs, size, shorter, instructions, svg } => {
+            let plan = Plan { runs, size, shorter: shorter.max(1), instructions };
+            return report::mechanisms(&names, plan, svg.as_deref());
+        }
+        Command::Operations { name, form, count } => return mechanisms::operations(&name, form, count),
     }
     Ok(())
 }

@@ -6,21 +6,27 @@ use std::collections::HashMap;
 use std::io::{self, IoSlice};
 
 const PAGE: usize = 64 << 10;
+/// Pages are locked in so many groups, so that writers of different places work side by side.
+const SHARDS: usize = 64;
 
 /// A device in memory. Pages that were never written read as zeros and take no room.
 pub struct MemDevice {
     name: String,
     len: u64,
-    pages: RwLock<HashMap<u64, Box<[u8]>>>,
+    shards: [RwLock<HashMap<u64, Box<[u8]>>>; SHARDS],
 }
 
 impl MemDevice {
     /// An empty device of `len` bytes.
     pub fn new(name: &str, len: u64) -> MemDevice {
-        MemDevice { name: name.to_owned(), len, pages: RwLock::default() }
+        MemDevice { name: name.to_owned(), len, shards: std::array::from_fn(|_| RwLock::default()) }
     }
 
     /// Calls `f` with page number, range in the page and range in the buffer for each page that a range touches.
+    fn shard(&self, page: u64) -> &RwLock<HashMap<u64, Box<[u8]>>> {
+        &self.shards[page as usize % SHARDS]
+    }
+
     fn for_pages(
         offset: u64,
         len: usize,
@@ -48,8 +54,7 @@ impl Device for MemDevice {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         check_range(self.len, offset, buf.len())?;
-        let pages = self.pages.read();
-        Self::for_pages(offset, buf.len(), |page, from, to| match pages.get(&page) {
+        Self::for_pages(offset, buf.len(), |page, from, to| match self.shard(page).read().get(&page) {
             Some(bytes) => buf[to].copy_from_slice(&bytes[from]),
             None => buf[to].fill(0),
         });
@@ -60,8 +65,8 @@ impl Device for MemDevice {
         let mut at = offset;
         for buf in bufs {
             check_range(self.len, at, buf.len())?;
-            let mut pages = self.pages.write();
             Self::for_pages(at, buf.len(), |page, to, from| {
+                let mut pages = self.shard(page).write();
                 let bytes = pages.entry(page).or_insert_with(|| vec![0; PAGE].into_boxed_slice());
                 bytes[to].copy_from_slice(&buf[from]);
             });

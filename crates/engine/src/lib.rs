@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bio;
+pub mod count;
 pub mod csum;
 pub mod dir;
 pub mod error;
@@ -55,6 +56,7 @@ pub(crate) struct Writer {
     pub space: space::Space,
     pub refs: txn::DelayedRefs,
     pub alone: file::Alone,
+    pub inodes: file::Inodes,
     pub txn: txn::Transactions,
     /// The superblock as the next commit will write it, save what that commit itself fills in.
     pub sb: parking_lot::Mutex<Superblock>,

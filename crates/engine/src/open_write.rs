@@ -1,6 +1,6 @@
 //! Opening for writing: only what is understood in full is written to.
 
-use crate::file::Alone;
+use crate::file::{Alone, Inodes};
 use crate::open::OpenOptions;
 use crate::space::{self, Class, Space};
 use crate::txn::{DelayedRefs, Transactions};
@@ -36,6 +36,7 @@ impl Engine {
             space: Space::new(groups, chunk_tree_uuid),
             refs: DelayedRefs::default(),
             alone: Alone::default(),
+            inodes: Inodes::new(),
             txn: Transactions::new(sb.generation.get()),
             sb: parking_lot::Mutex::new(sb),
         });

@@ -34,6 +34,7 @@ mod write_open;
 
 pub use allocate::Fallocate;
 pub use buttery_disk::{TreeId, dir::file_type};
+pub use buttery_engine::count;
 pub use buttery_engine::dir::DirEntry;
 pub use buttery_engine::subvol::{Link, Subvolume};
 pub use buttery_engine::{CsumSubmit, Mechanisms, NocowCheck, ReadLookup, Replace};

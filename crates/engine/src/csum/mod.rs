@@ -4,7 +4,7 @@ mod edit;
 
 pub(crate) use edit::{delete, insert};
 
-use crate::{Engine, Error, Result};
+use crate::{Engine, Error, Result, count};
 use buttery_disk::{Key, TreeId, item, objectid};
 use smallvec::{SmallVec, smallvec};
 
@@ -68,6 +68,7 @@ pub fn lookup(engine: &Engine, bytenr: u64, len: u64) -> Result<Sums> {
                 let source = ((from - found.offset) / sector) as usize * size;
                 let target = ((from - bytenr) / sector) as usize;
                 let data = data.get(source..source + count * size).ok_or(Error::Invalid)?;
+                count::copied(data.len());
                 sums.bytes[target * size..(target + count) * size].copy_from_slice(data);
                 sums.present[target..target + count].fill(true);
             }

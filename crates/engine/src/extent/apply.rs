@@ -13,8 +13,14 @@ use buttery_disk::node::{ITEM_LEN, leaf_data_size};
 use buttery_disk::zerocopy::{FromBytes, IntoBytes};
 use buttery_disk::{Key, TreeId, item, objectid};
 
-/// Runs one head; the extent tree, free-space tree, checksum tree and the block group follow.
-pub(crate) fn run(trans: &mut Trans<'_>, bytenr: u64, head: &Head) -> Result<()> {
+/// Runs one head; the extent tree, checksum tree and the block group follow, and `free_space` is what the free-space tree
+/// has to be told.
+pub(crate) fn run(
+    trans: &mut Trans<'_>,
+    bytenr: u64,
+    head: &Head,
+    free_space: &mut fst::Changes,
+) -> Result<()> {
     let net: i64 = head.refs.values().sum();
     if head.is_new && net == 0 {
         // made and freed within this transaction: the trees never knew it, except for checksums
@@ -25,7 +31,8 @@ pub(crate) fn run(trans: &mut Trans<'_>, bytenr: u64, head: &Head) -> Result<()>
     }
     if head.is_new {
         insert(trans, bytenr, head)?;
-        return fst::remove(trans, bytenr, head.len);
+        free_space.remove(bytenr, head.len);
+        return Ok(());
     }
     if head.refs.values().all(|&n| n == 0) && head.flags == 0 {
         return Ok(());
@@ -35,7 +42,7 @@ pub(crate) fn run(trans: &mut Trans<'_>, bytenr: u64, head: &Head) -> Result<()>
             csum::delete(trans, bytenr, head.len)?;
         }
         trans.space().free(bytenr, head.len)?;
-        return fst::add(trans, bytenr, head.len);
+        free_space.add(bytenr, head.len);
     }
     Ok(())
 }

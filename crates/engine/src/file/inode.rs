@@ -14,10 +14,18 @@ pub fn key(ino: u64) -> Key {
 
 /// Reads an inode item. `NotFound` if there is none.
 pub fn read(engine: &Engine, tree: &Tree, ino: u64) -> Result<InodeItem> {
+    let inodes = engine.writer.as_ref().map(|writer| &writer.inodes);
+    if let Some(item) = inodes.and_then(|inodes| inodes.get(tree.id(), ino)) {
+        return Ok(item);
+    }
     let view = tree.read(engine.store());
     let found = view.get(key(ino))?.ok_or(Error::NotFound)?;
-    InodeItem::read_from_bytes(found.data())
-        .map_err(|_| Error::corrupt(tree.id(), key(ino), "an inode item has 160 bytes"))
+    let item = InodeItem::read_from_bytes(found.data())
+        .map_err(|_| Error::corrupt(tree.id(), key(ino), "an inode item has 160 bytes"))?;
+    if let Some(inodes) = inodes {
+        inodes.fill(tree.id(), ino, item);
+    }
+    Ok(item)
 }
 
 /// What a new inode is to be.
@@ -60,7 +68,11 @@ pub fn insert(trans: &mut Trans<'_>, tree: &Tree, ino: u64, new: &NewInode) -> R
         otime: new.now,
         ..InodeItem::default()
     };
-    tree.write(trans).insert(key(ino), item.as_bytes())
+    let (inodes, transid) = (&trans.writer().inodes, trans.id());
+    let mut editor = tree.write(trans);
+    editor.insert(key(ino), item.as_bytes())?;
+    inodes.insert(tree.id(), ino, item, transid);
+    Ok(())
 }
 
 /// Changes an inode item.
@@ -70,14 +82,32 @@ pub fn update<R>(
     ino: u64,
     change: impl FnOnce(&mut InodeItem) -> R,
 ) -> Result<R> {
-    let transid = trans.id();
-    let changed = tree.write(trans).modify(key(ino), |data| {
-        let item = InodeItem::mut_from_bytes(data).ok()?;
+    let (inodes, transid) = (&trans.writer().inodes, trans.id());
+    let change = |item: &mut InodeItem| {
         item.transid = transid.into();
         item.sequence = item.sequence.get().wrapping_add(1).into();
-        Some(change(item))
+        change(item)
+    };
+    trans.mark_modified();
+    let change = match inodes.change(tree.id(), ino, transid, change) {
+        Ok(done) => return Ok(done),
+        Err(change) => change,
+    };
+    let mut editor = tree.write(trans);
+    // somebody may have been first while we waited for the tree
+    let change = match inodes.change(tree.id(), ino, transid, change) {
+        Ok(done) => return Ok(done),
+        Err(change) => change,
+    };
+    let changed = editor.modify(key(ino), |data| {
+        let item = InodeItem::mut_from_bytes(data).ok()?;
+        let done = change(item);
+        Some((done, *item))
     })?;
-    changed.ok_or_else(|| Error::corrupt(tree.id(), key(ino), "an inode item has 160 bytes"))
+    let (done, item) =
+        changed.ok_or_else(|| Error::corrupt(tree.id(), key(ino), "an inode item has 160 bytes"))?;
+    inodes.changed(tree.id(), ino, item, transid);
+    Ok(done)
 }
 
 /// The key of the item that names an inode without links, to be removed at the next chance.
@@ -118,7 +148,9 @@ pub fn orphans(engine: &Engine, tree: &Tree) -> Result<Vec<u64>> {
 
 /// Removes what is left of an inode that has no link, after its extents are gone.
 pub fn remove(trans: &mut Trans<'_>, tree: &Tree, ino: u64) -> Result<()> {
+    let inodes = &trans.writer().inodes;
     let mut editor = tree.write(trans);
+    inodes.remove(tree.id(), ino);
     while let Some(found) = editor.seek(key(ino))?.key().filter(|k| k.objectid == ino) {
         editor.remove_run(found, &mut |k, _| k.objectid == ino)?;
     }

@@ -10,12 +10,14 @@ pub mod extents;
 pub mod fallocate;
 mod in_place;
 pub mod inode;
+mod inodes;
 pub mod read;
 mod replace;
 pub mod truncate;
 pub mod write;
 
 pub(crate) use alone::Alone;
+pub(crate) use inodes::Inodes;
 
 use crate::tree::Tree;
 use crate::{Engine, Error, Result};

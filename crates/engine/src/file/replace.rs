@@ -341,6 +341,7 @@ pub(super) fn to_array(item: &FileExtentItem) -> [u8; ITEM_BYTES] {
 pub(crate) fn replace_inline(trans: &mut Trans<'_>, tree: &Tree, ino: u64, data: &[u8]) -> Result<i64> {
     let sector = trans.store().volume().context().sectorsize as u64;
     let dropped = drop_extents(trans, tree, ino, 0, sector, usize::MAX)?;
+    trans.writer().inodes.set_no_inline(tree.id(), ino, false);
     if !data.is_empty() {
         let head = FileExtentHead {
             generation: trans.id().into(),

@@ -108,12 +108,19 @@ fn is_small(engine: &Engine, tree: &Tree, ino: u64) -> Result<bool> {
 
 /// Whether the file has data in its item.
 pub fn has_inline(engine: &Engine, tree: &Tree, ino: u64) -> Result<bool> {
+    let inodes = &engine.writer()?.inodes;
+    if inodes.has_no_inline(tree.id(), ino) {
+        return Ok(false);
+    }
     let view = tree.read(engine.store());
     let mut inline = false;
     extents::for_each(tree, &view, ino, 0, 1, &mut |extent| {
         inline = matches!(extent.body, Body::Inline { .. });
         Ok(false)
     })?;
+    if !inline {
+        inodes.set_no_inline(tree.id(), ino, true);
+    }
     Ok(inline)
 }
 

@@ -107,30 +107,76 @@ fn remove_ranges(editor: &mut Editor<'_, '_>, group: &Group) -> Result<()> {
     Ok(())
 }
 
-/// A range became free.
-pub(crate) fn add(trans: &mut Trans<'_>, start: u64, len: u64) -> Result<()> {
-    change(trans, start, len, true)
+/// Ranges that became free or were allocated, to be brought into the tree together: neighbours are one range then, and a
+/// group's counts are changed once.
+#[derive(Default)]
+pub(crate) struct Changes(Vec<Change>);
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Change {
+    start: u64,
+    len: u64,
+    /// It became free, or else was allocated.
+    free: bool,
 }
 
-/// A range was allocated.
-pub(crate) fn remove(trans: &mut Trans<'_>, start: u64, len: u64) -> Result<()> {
-    change(trans, start, len, false)
+impl Changes {
+    /// A range became free.
+    pub fn add(&mut self, start: u64, len: u64) {
+        self.0.push(Change { start, len, free: true });
+    }
+
+    /// A range was allocated.
+    pub fn remove(&mut self, start: u64, len: u64) {
+        self.0.push(Change { start, len, free: false });
+    }
+
+    /// Brings them into the tree; none are left.
+    pub fn run(&mut self, trans: &mut Trans<'_>) -> Result<()> {
+        let mut changes = std::mem::take(&mut self.0);
+        changes.sort_unstable();
+        let mut rest = &changes[..];
+        while let Some(first) = rest.first() {
+            let group = trans.space().group(first.start)?;
+            let (own, behind) = rest.split_at(rest.partition_point(|c| c.start < group.end()));
+            change(trans, &group, &joined(own))?;
+            rest = behind;
+        }
+        Ok(())
+    }
 }
 
-fn change(trans: &mut Trans<'_>, start: u64, len: u64, free: bool) -> Result<()> {
-    let group = trans.space().group(start)?;
+/// Neighbours of the same kind as one.
+fn joined(changes: &[Change]) -> Vec<Change> {
+    let mut out: Vec<Change> = Vec::new();
+    for change in changes {
+        match out.last_mut() {
+            Some(last) if last.start + last.len == change.start && last.free == change.free => {
+                last.len += change.len;
+            }
+            _ => out.push(*change),
+        }
+    }
+    out
+}
+
+/// Changes ranges of one group.
+fn change(trans: &mut Trans<'_>, group: &Group, changes: &[Change]) -> Result<()> {
     let sector = trans.store().volume().context().sectorsize as u64;
     let tree = trans.engine().tree(TREE)?;
     let mut editor = tree.write(trans);
-    let key = info_key(&group);
+    let key = info_key(group);
     let data = editor.get(key)?.ok_or_else(|| Error::corrupt(TREE, key, "free space info is missing"))?;
     let info = FreeSpaceInfo::read_from_bytes(&data).map_err(|_| Error::corrupt(TREE, key, "cut off"))?;
     let bitmaps = info.flags.get() & FREE_SPACE_USING_BITMAPS != 0;
-    let by = match (bitmaps, free) {
-        (false, true) => add_extent(&mut editor, &group, start, len)?,
-        (false, false) => remove_extent(&mut editor, &group, start, len)?,
-        (true, _) => change_bits(&mut editor, &group, start, len, free, sector)?,
-    };
+    let (mut by, mut bitmap) = (0, None);
+    for &Change { start, len, free } in changes {
+        by += match (bitmaps, free) {
+            (false, true) => add_extent(&mut editor, group, start, len)?,
+            (false, false) => remove_extent(&mut editor, group, start, len)?,
+            (true, _) => change_bits(&mut editor, group, &mut bitmap, (start, len), free, sector)?,
+        };
+    }
     let count = (info.extent_count.get() as i64 + by).max(0) as u32;
     let (high, low) = thresholds(group.len, sector);
     let use_bitmaps = if bitmaps { count >= low } else { count > high };
@@ -140,7 +186,7 @@ fn change(trans: &mut Trans<'_>, start: u64, len: u64, free: bool) -> Result<()>
     };
     editor.modify(key, |data| data.copy_from_slice(info.as_bytes()))?;
     if use_bitmaps != bitmaps {
-        convert(&mut editor, &group, use_bitmaps, sector)?;
+        convert(&mut editor, group, use_bitmaps, sector)?;
     }
     Ok(())
 }
@@ -215,29 +261,39 @@ fn bit_at(editor: &Editor<'_, '_>, group: &Group, at: u64, sector: u64) -> Resul
     Ok(data.get(bit / 8).is_some_and(|b| b & (1 << (bit % 8)) != 0))
 }
 
-/// Sets or clears the bits of a range; answers by how much the number of free ranges changes.
+/// Sets or clears the bits of a range; answers by how much the number of free ranges changes. `bitmap` is the key of the
+/// one that was changed last.
 fn change_bits(
     editor: &mut Editor<'_, '_>,
     group: &Group,
-    start: u64,
-    len: u64,
+    bitmap: &mut Option<Key>,
+    (start, len): (u64, u64),
     free: bool,
     sector: u64,
 ) -> Result<i64> {
     let end = start + len;
-    let before = start > group.start && bit_at(editor, group, start - sector, sector)?;
-    let after = end < group.end() && bit_at(editor, group, end, sector)?;
+    let (mut before, mut after) = (None, None);
     let mut at = start;
     while at < end {
-        let key = bitmap_key(editor, group, at)?;
+        let key = match *bitmap {
+            Some(key) if key.objectid <= at && at < key.objectid + key.offset => key,
+            _ => bitmap_key(editor, group, at)?,
+        };
+        *bitmap = Some(key);
         let to = end.min(key.objectid + key.offset);
         let (first, last) = ((at - key.objectid) / sector, (to - key.objectid) / sector);
         let wrong = editor.modify(key, |data| {
+            let bit_at = |data: &[u8], bit: u64| data[bit as usize / 8] & (1 << (bit % 8)) != 0;
+            if at == start && first > 0 {
+                before = Some(bit_at(data, first - 1));
+            }
+            if to == end && last * sector < key.offset {
+                after = Some(bit_at(data, last));
+            }
             let mut wrong = false;
-            for bit in first as usize..last as usize {
-                let mask = 1 << (bit % 8);
-                wrong |= (data[bit / 8] & mask != 0) == free;
-                data[bit / 8] ^= mask;
+            for bit in first..last {
+                wrong |= bit_at(data, bit) == free;
+                data[bit as usize / 8] ^= 1 << (bit % 8);
             }
             wrong
         })?;
@@ -246,6 +302,15 @@ fn change_bits(
         }
         at = to;
     }
+    // what lies beside it may stand in another bitmap
+    let before = match before {
+        Some(before) => before,
+        None => start > group.start && bit_at(editor, group, start - sector, sector)?,
+    };
+    let after = match after {
+        Some(after) => after,
+        None => end < group.end() && bit_at(editor, group, end, sector)?,
+    };
     let joined = i64::from(before) + i64::from(after);
     Ok(if free { 1 - joined } else { joined - 1 })
 }

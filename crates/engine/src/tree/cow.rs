@@ -10,6 +10,7 @@
 
 use super::RootPtr;
 use super::edit::Editor;
+use crate::count;
 use crate::error::{Error, Result};
 use crate::extent::children::{self, RefBy};
 use crate::store::Block;
@@ -59,6 +60,7 @@ impl Editor<'_, '_> {
         let (bytenr, level) = (header.bytenr.get(), header.level);
         let new = self.trans.alloc_block(self.tree.id(), level)?;
         let mut copy = Block::clone(old);
+        count::copied(self.store.nodesize());
         let fsid = self.store.volume().context().fsid;
         let head = edit::header_mut(copy.bytes_mut());
         head.bytenr = new.into();

@@ -1,6 +1,7 @@
 //! Moving through a tree in key order.
 
 use super::Found;
+use crate::count;
 use crate::error::{Error, Result};
 use crate::store::{Block, Store};
 use buttery_disk::Key;
@@ -20,6 +21,7 @@ pub struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     /// At the first item that is not before `key`.
     pub(super) fn seek(store: &'a Store, root: &Expect, key: Key) -> Result<Cursor<'a>> {
+        count::descent();
         let mut cursor = Cursor { store, owner: root.owner, path: SmallVec::new() };
         let mut expect = *root;
         loop {

@@ -2,6 +2,7 @@
 
 use super::path::Need;
 use super::{Cursor, RootPtr, Tree};
+use crate::count;
 use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::txn::Trans;
@@ -15,6 +16,11 @@ pub struct Editor<'a, 't> {
     pub(super) store: &'t Store,
     pub(super) root: RwLockWriteGuard<'a, RootPtr>,
     pub(super) trans: &'a mut Trans<'t>,
+}
+
+fn copy(data: &[u8]) -> Vec<u8> {
+    count::copied(data.len());
+    data.to_vec()
 }
 
 impl Tree {
@@ -46,7 +52,7 @@ impl<'t> Editor<'_, 't> {
     /// The item with this key.
     pub fn get(&self, key: Key) -> Result<Option<Vec<u8>>> {
         let cursor = self.seek(key)?;
-        Ok(cursor.item().filter(|(k, _)| *k == key).map(|(_, data)| data.to_vec()))
+        Ok(cursor.item().filter(|(k, _)| *k == key).map(|(_, data)| copy(data)))
     }
 
     /// The last item that is not behind `key`, and at or behind `floor`.
@@ -55,7 +61,7 @@ impl<'t> Editor<'_, 't> {
         if cursor.key() != Some(key) && !cursor.prev()? {
             return Ok(None);
         }
-        Ok(cursor.item().filter(|(k, _)| *k >= floor).map(|(k, data)| (k, data.to_vec())))
+        Ok(cursor.item().filter(|(k, _)| *k >= floor).map(|(k, data)| (k, copy(data))))
     }
 
     /// Inserts an item. `Exists` if the key is taken.

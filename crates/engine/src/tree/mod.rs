@@ -16,6 +16,7 @@ pub use cursor::Cursor;
 pub use edit::Editor;
 pub(crate) use splice::Splice;
 
+use crate::count;
 use crate::error::Result;
 use crate::store::{Block, Store};
 use buttery_disk::check::Expect;
@@ -200,6 +201,7 @@ impl View<'_> {
 
     /// The item with this key.
     pub fn get(&self, key: Key) -> Result<Option<Found>> {
+        count::descent();
         let mut expect = root_expect(&self.root, self.owner);
         loop {
             let block = self.store.read(&expect)?;

@@ -1,6 +1,7 @@
 //! Descents of a writer: copy on write all the way down, with room made where it will be needed.
 
 use super::edit::Editor;
+use crate::count;
 use crate::error::{Error, Result};
 use buttery_disk::Key;
 use buttery_disk::node::{MAX_LEVEL, max_ptrs};
@@ -23,6 +24,8 @@ pub(super) struct Path {
     pub slots: [usize; MAX_LEVEL as usize],
     /// The root's level.
     pub top: usize,
+    /// The first key of the leaf behind, as the parents have it; none behind the last one.
+    pub next: Option<Key>,
 }
 
 impl Path {
@@ -50,6 +53,7 @@ impl Editor<'_, '_> {
 
     /// One descent; `None` if a node had to be split and the descent begins again.
     fn try_descend(&mut self, key: &Key, need: Need) -> Result<Option<(Path, bool)>> {
+        count::descent();
         self.cow_root()?;
         let mut path = Path { top: self.root.level as usize, ..Path::default() };
         let mut bytenr = self.root.bytenr;
@@ -57,14 +61,23 @@ impl Editor<'_, '_> {
             let block = self.store.dirty(bytenr)?;
             let node = block.node();
             path.blocks[level] = bytenr;
-            path.slots[level] = node.child_slot(key);
+            let slot = node.child_slot(key);
+            path.slots[level] = slot;
+            if slot + 1 < node.nritems() {
+                path.next = Some(node.key(slot + 1));
+            }
             if need != Need::Nothing && node.nritems() + SPARE_PTRS > max_ptrs(self.store.nodesize()) {
                 drop(block);
                 self.split_node(&path, level)?;
                 return Ok(None);
             }
-            drop(block);
-            bytenr = self.cow_child(bytenr, path.slots[level], level - 1)?;
+            let child = node.ptr(slot);
+            bytenr = if child.generation.get() == self.trans.id() {
+                child.blockptr.get()
+            } else {
+                drop(block);
+                self.cow_child(bytenr, slot, level - 1)?
+            };
         }
         path.blocks[0] = bytenr;
         let block = self.store.dirty(bytenr)?;

@@ -1,7 +1,7 @@
 //! Replacing a few neighbouring items by others under one descent, where one leaf holds them all and has the room.
 
 use super::edit::Editor;
-use super::path::{Need, Path};
+use super::path::Need;
 use crate::error::Result;
 use buttery_disk::node::{ITEM_LEN, leaf_data_size};
 use buttery_disk::{Key, Node, edit};
@@ -23,10 +23,9 @@ impl Editor<'_, '_> {
         plan: impl FnOnce(Node<'_>, usize, Option<Key>) -> Result<Option<Splice<LEN>>>,
     ) -> Result<bool> {
         let (path, _) = self.descend(&key, Need::Nothing)?;
-        let next = self.next_leaf_key(&path)?;
         let block = self.store.dirty(path.leaf())?;
         let node = block.node();
-        let Some(Splice { slots, items }) = plan(node, path.slot(), next)? else { return Ok(false) };
+        let Some(Splice { slots, items }) = plan(node, path.slot(), path.next)? else { return Ok(false) };
         let going: usize = slots.clone().map(|slot| node.data(slot).len() + ITEM_LEN).sum();
         if items.is_empty() || node.leaf_free() + going < items.len() * (LEN + ITEM_LEN) {
             return Ok(false);
@@ -53,17 +52,5 @@ impl Editor<'_, '_> {
             self.join_leaf(&path, used)?;
         }
         Ok(true)
-    }
-
-    /// The first key of the leaf behind the path's, as its parents have it; none behind the last leaf.
-    fn next_leaf_key(&self, path: &Path) -> Result<Option<Key>> {
-        for level in 1..=path.top {
-            let block = self.store.dirty(path.blocks[level])?;
-            let slot = path.slots[level] + 1;
-            if slot < block.node().nritems() {
-                return Ok(Some(block.node().key(slot)));
-            }
-        }
-        Ok(None)
     }
 }

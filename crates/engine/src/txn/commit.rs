@@ -5,6 +5,7 @@
 //! was freed given out again.
 
 use super::Trans;
+use crate::space::free_space_tree;
 use crate::store::Block;
 use crate::tree::Tree;
 use crate::{Engine, Error, Result, extent, space};
@@ -91,14 +92,17 @@ impl Engine {
         let mut trans =
             Trans { engine: self, writer, id, reserved: 0, modified: false, ended: false, of_commit: true };
         self.mark_quota_inconsistent(&mut trans)?;
+        writer.inodes.flush(&mut trans)?;
         for round in 0.. {
             if round == ROUNDS_MAX {
                 return Err(Error::Corrupt("a commit comes to no end".into()));
             }
             while writer.refs.len() > 0 {
+                let mut free_space = free_space_tree::Changes::default();
                 for (bytenr, head) in writer.refs.take() {
-                    extent::apply::run(&mut trans, bytenr, &head)?;
+                    extent::apply::run(&mut trans, bytenr, &head, &mut free_space)?;
                 }
+                free_space.run(&mut trans)?;
             }
             let groups = self.write_groups(&mut trans)?;
             let roots = self.write_roots(&mut trans)?;
