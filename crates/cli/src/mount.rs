@@ -159,7 +159,7 @@ fn mount_options(device: &Path, options: &Options) -> MountOptions {
         read_only: options.read_only,
         allow_other: root || options.allow_other,
         default_permissions: root || options.allow_other || options.default_permissions,
-        threads: (cpus * 2).clamp(4, 16),
+        threads: options.thread_pool.unwrap_or((cpus * 2).clamp(4, 16)),
         flags,
     }
 }

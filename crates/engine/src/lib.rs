@@ -32,9 +32,12 @@ use buttery_disk::{Key, TreeId, item, objectid};
 use buttery_volume::Volume;
 use hashbrown::HashMap;
 use parking_lot::RwLock;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use store::Store;
 use tree::Tree;
+
+/// The ids of the trees that there is one of are below.
+const CORE_TREES: usize = 12;
 
 /// An open file system.
 pub struct Engine {
@@ -42,6 +45,8 @@ pub struct Engine {
     root_tree: Arc<Tree>,
     chunk_tree: Arc<Tree>,
     trees: RwLock<HashMap<u64, Arc<Tree>>>,
+    /// Those of them that every write asks for, by id, on a file system that is open for writing.
+    core: OnceLock<[Option<Arc<Tree>>; CORE_TREES]>,
     rescue: Rescue,
     mechanisms: Mechanisms,
     submitter: bio::Submitter,
@@ -94,6 +99,9 @@ impl Engine {
             objectid::ROOT_TREE => return Ok(self.root_tree.clone()),
             objectid::CHUNK_TREE => return Ok(self.chunk_tree.clone()),
             _ => {}
+        }
+        if let Some(Some(tree)) = self.core.get().and_then(|core| core.get(id.0 as usize)) {
+            return Ok(tree.clone());
         }
         if let Some(tree) = self.trees.read().get(&id.0) {
             return Ok(tree.clone());

@@ -11,7 +11,7 @@ use buttery_disk::{Key, item, objectid};
 use buttery_volume::Volume;
 use hashbrown::HashMap;
 use parking_lot::RwLock;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What to put up with on a damaged file system (`-o rescue=`), by the kernel's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,6 +74,7 @@ impl Engine {
             root_tree: Arc::new(root_tree),
             chunk_tree: Arc::new(chunk_tree),
             trees: RwLock::new(HashMap::new()),
+            core: OnceLock::new(),
             rescue: options.rescue,
             mechanisms: options.mechanisms,
             submitter: Submitter::new(options.mechanisms.csum_submit),

@@ -36,6 +36,8 @@ pub struct Options {
     pub compress: Option<Compress>,
     /// Which forms of the data path's mechanisms to use (`csum_submit=`; the others are for measuring).
     pub mechanisms: Mechanisms,
+    /// How many requests a mount serves at a time; twice as many as there are processors if absent.
+    pub thread_pool: Option<usize>,
     /// Discard freed space.
     pub discard: bool,
     /// Other users may use the mount.
@@ -65,6 +67,7 @@ impl Default for Options {
             nodatasum: false,
             compress: None,
             mechanisms: Mechanisms::default(),
+            thread_pool: None,
             discard: false,
             allow_other: false,
             default_permissions: false,
@@ -86,6 +89,9 @@ impl fmt::Display for OptionsError {
 
 impl std::error::Error for OptionsError {}
 
+/// The most threads that a mount gets.
+const THREADS_MAX: u64 = 64;
+
 /// Kernel options that change nothing that a user of a mount could rely on, and are accepted.
 const ACCEPTED: &[&str] = &[
     "rw",
@@ -104,7 +110,6 @@ const ACCEPTED: &[&str] = &[
     "ssd_spread",
     "nossd_spread",
     "space_cache",
-    "thread_pool",
     "max_inline",
     "nodiscard",
     "noacl",
@@ -200,6 +205,10 @@ impl Options {
             "nodatacow" => self.nodatacow = true,
             "nodatasum" => self.nodatasum = true,
             "compress" | "compress-force" => self.compress = compress(name, value)?,
+            "thread_pool" => {
+                let count = number(name, needed()?)?.clamp(1, THREADS_MAX);
+                self.thread_pool = Some(count as usize);
+            }
             "csum_submit" => self.mechanisms.csum_submit = csum_submit(needed()?)?,
             "discard" => self.discard = value != Some("none"),
             "allow_other" => self.allow_other = true,
@@ -299,9 +308,10 @@ mod tests {
 
     #[test]
     fn kernel_names_and_sizes() {
-        let o = parse("ro,subvol=/a/b,rescue=usebackuproot:idatacsums,offset=1M,cache=64M,noatime").unwrap();
+        let o = parse("thread_pool=3,ro,subvol=/a/b,rescue=usebackuproot:idatacsums,offset=1M,cache=64M,noatime").unwrap();
         assert!(o.read_only && o.rescue.use_backup_root && o.rescue.ignore_data_csums);
         assert_eq!((o.subvol.as_deref(), o.offset, o.cache_bytes), (Some(&b"/a/b"[..]), 1 << 20, 64 << 20));
+        assert_eq!(o.thread_pool, Some(3));
         assert_eq!(o.ignored, ["noatime"]);
         assert_eq!(parse("subvolid=0").unwrap().subvolid, Some(5));
         assert_eq!(parse_size("16GiB"), Some(16 << 30));

@@ -3,8 +3,8 @@
 use crate::attr::{entry_type, file_attr, time, time_or_now};
 use crate::server::{BATCH, LONG, Listed, Server};
 use crate::{CONTROL_PID, CONTROL_SYNC, errno, ioctl};
-use buttery::{Error, Fallocate, RenameMode, SetAttr, Stat, XattrMode};
-use buttery_disk::inode::mode;
+use buttery::{Error, Fallocate, FileId, RenameMode, SetAttr, Stat, XattrMode};
+use buttery_disk::inode::{flags, mode};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FopenFlags, Generation,
     INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
@@ -212,7 +212,12 @@ impl fuser::Filesystem for Server {
         if flags.0 & libc::O_ACCMODE != libc::O_RDONLY {
             // the kernel knows neither of subvolumes nor of an inode's flags
             let append = flags.0 & libc::O_APPEND != 0;
-            ok!(reply, self.file(node).and_then(|id| self.fs()?.check_open_for_writing(id, append)));
+            let id = ok!(reply, self.file(node));
+            let fs = ok!(reply, self.fs());
+            ok!(reply, fs.check_open_for_writing(id, append));
+            if flags.0 & libc::O_DIRECT == 0 && ok!(reply, is_for_bulk(fs, id)) {
+                return reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
+            }
         }
         reply.opened(FileHandle(0), open_flags(flags.0));
     }
@@ -549,6 +554,20 @@ impl fuser::Filesystem for Server {
             Err(Error::NotFound) => reply.error(Errno::ENXIO),
             Err(error) => reply.error(errno::reply(&error)),
         }
+    }
+}
+
+/// Whether a file that is opened for writing is about to be written in bulk: it is large and preallocated, and has no data
+/// yet. Its pages would be copied twice, and there is nothing to read from a cache.
+fn is_for_bulk(fs: &buttery::Filesystem, id: FileId) -> buttery::Result<bool> {
+    const LARGE: u64 = 1 << 20;
+    let stat = fs.stat(id)?;
+    if stat.size < LARGE || stat.flags & flags::PREALLOC == 0 {
+        return Ok(false);
+    }
+    match fs.seek(id, 0, true) {
+        Err(Error::NotFound) => Ok(true),
+        other => other.map(|_| false),
     }
 }
 

@@ -34,6 +34,8 @@ pub struct Space {
     committing: Mutex<BTreeMap<u64, u64>>,
     /// Bytes of metadata space promised to handles.
     reserved: AtomicU64,
+    /// The group from which data were given out last.
+    last_data: Mutex<Option<Arc<Group>>>,
     /// One promise at a time.
     pub(crate) reserving: Mutex<()>,
     /// One chunk allocation at a time.
@@ -54,6 +56,7 @@ impl Space {
             pinned: Mutex::default(),
             committing: Mutex::default(),
             reserved: 0.into(),
+            last_data: Mutex::new(None),
             reserving: Mutex::new(()),
             allocating: Mutex::new(()),
             chunk_tree_uuid,
@@ -133,7 +136,14 @@ impl Space {
         let groups = self.groups(Class::Data);
         let whole = groups.iter().find(|g| g.largest() >= want);
         let best = || groups.iter().max_by_key(|g| g.largest());
-        whole.or_else(best)?.take_data(want, min)
+        let group = whole.or_else(best)?;
+        *self.last_data.lock() = Some(group.clone());
+        group.take_data(want, min)
+    }
+
+    /// The same from the group that served last, if it has all of it.
+    pub(crate) fn alloc_data_again(&self, want: u64) -> Option<(u64, u64)> {
+        self.last_data.lock().as_ref()?.take_data(want, want)
     }
 
     /// An allocated data extent got its first reference.

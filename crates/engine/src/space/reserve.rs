@@ -128,6 +128,9 @@ pub(crate) fn data_whole(engine: &Engine, want: u64) -> Result<Option<u64>> {
 pub(crate) fn data(engine: &Engine, want: u64) -> Result<(u64, u64)> {
     let space = &engine.writer()?.space;
     let sector = engine.volume().context().sectorsize as u64;
+    if let Some(whole) = space.alloc_data_again(want) {
+        return Ok(whole);
+    }
     load_free(engine, Class::Data)?;
     if let Some(whole) = space.alloc_data(want, want) {
         return Ok(whole);
