@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod chart;
+mod codec;
 mod cost;
 mod image;
 mod job;
@@ -70,6 +71,8 @@ enum Command {
         #[arg(long)]
         svg: Option<PathBuf>,
     },
+    /// Measure compression
+    Codec,
     /// Do operations in one form of a mechanism, for counting instructions
     #[command(hide = true)]
     Operations { name: String, form: usize, count: u64 },
@@ -118,6 +121,7 @@ fn main() -> Result<()> {
             let plan = Plan { runs, size, shorter: shorter.max(1), instructions };
             return report::mechanisms(&names, plan, svg.as_deref());
         }
+        Command::Codec => codec::run(),
         Command::Operations { name, form, count } => return mechanisms::operations(&name, form, count),
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Compressing data as the kernel does: at most 128 KiB at a time, one stream each.
 
-use crate::Compression;
+use crate::{Compression, lzo};
 
 /// The most that is compressed at once.
 pub const COMPRESS_MAX: usize = 128 << 10;
@@ -40,7 +40,7 @@ impl Method {
 pub fn compress(method: Method, data: &[u8], below: usize) -> Option<Vec<u8>> {
     let out = match method.algorithm {
         Compression::Zlib => zlib(data, method.level as u32),
-        Compression::Lzo => lzo(data),
+        Compression::Lzo => Some(lzo_segments(data)),
         Compression::Zstd => zstd_frame(data, method.level),
     }?;
     (out.len() < below).then_some(out)
@@ -64,19 +64,22 @@ fn zstd_frame(data: &[u8], level: i32) -> Option<Vec<u8>> {
 }
 
 /// A total length, then a segment for each sector behind its own length, which never straddles a sector.
-fn lzo(data: &[u8]) -> Option<Vec<u8>> {
-    let mut out = vec![0; 4];
+fn lzo_segments(data: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(data.len());
+    out.extend([0; 4]);
     for part in data.chunks(SECTOR) {
-        let segment = lzokay::compress::compress(part).ok()?;
         if SECTOR - out.len() % SECTOR < 4 {
             out.resize(out.len().next_multiple_of(SECTOR), 0);
         }
-        out.extend((segment.len() as u32).to_le_bytes());
-        out.extend(segment);
+        let at = out.len();
+        out.extend([0; 4]);
+        lzo::encode(part, &mut out);
+        let len = (out.len() - at - 4) as u32;
+        out[at..at + 4].copy_from_slice(&len.to_le_bytes());
     }
     let total = out.len() as u32;
     out[..4].copy_from_slice(&total.to_le_bytes());
-    Some(out)
+    out
 }
 
 /// How many bytes in all are looked at, a few at each place.

@@ -7,6 +7,7 @@
 mod compress;
 mod csum;
 mod decompress;
+mod lzo;
 
 pub use compress::{COMPRESS_MAX, Method, compress, looks_compressible};
 pub use csum::{Csum, CsumType};
