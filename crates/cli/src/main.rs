@@ -4,6 +4,7 @@
 mod cat;
 mod copy_in;
 mod copy_out;
+mod device;
 mod inspect;
 mod ls;
 mod mkfs;
@@ -55,6 +56,9 @@ enum Command {
     /// Make subvolumes, and choose the default one
     #[command(subcommand)]
     Subvolume(subvolume::Command),
+    /// What is known of devices
+    #[command(subcommand)]
+    Device(device::Command),
     /// Print what stands on disk
     #[command(subcommand)]
     Inspect(inspect::Command),
@@ -78,6 +82,7 @@ fn main() -> ExitCode {
         Command::Reflink(args) => share::reflink(&args),
         Command::Dedupe(args) => share::dedupe(&args),
         Command::Subvolume(command) => subvolume::run(&command),
+        Command::Device(command) => device::run(&command),
         Command::Inspect(command) => inspect::run(&command),
     };
     match result {

@@ -55,10 +55,35 @@ fn mends(text: &[u8]) {
     let after = fs::read(&image).expect("the image");
     let block = first as usize..first as usize + 4096;
     assert!(before[block.clone()] == after[block], "the copy at {first} was not mended");
+    counted(&image);
     let Some(()) = need(&[Need::KernelBtrfs]) else { return };
     check::btrfs_check_data(&image).expect("check");
     let mount = KernelMount::one(&image, "").expect("a kernel mount");
     check::kernel_scrub(mount.path()).expect("a scrub without errors");
+}
+
+/// The fault was counted where btrfs counts it, and the kernel goes on from there.
+fn counted(image: &Path) {
+    let stats = |args: &[&str]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_buttery"));
+        let out = program.args(["device", "stats"]).args(args).arg(image).output().expect("the program");
+        (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned())
+    };
+    let expected = |corruptions: u32| {
+        let name = image.display();
+        format!(
+            "[{name}].write_io_errs   0\n[{name}].read_io_errs    0\n[{name}].flush_io_errs   0\n\
+             [{name}].corruption_errs {corruptions}\n[{name}].generation_errs 0\n"
+        )
+    };
+    assert_eq!(stats(&["--check"]), (Some(64), expected(1)));
+    if need(&[Need::KernelBtrfs]).is_some() {
+        let mount = KernelMount::one(image, "").expect("a kernel mount");
+        let out = run(Command::new("btrfs").args(["device", "stats"]).arg(mount.path())).expect("stats");
+        assert!(out.contains("corruption_errs  1") || out.contains("corruption_errs 1"), "{out}");
+    }
+    assert_eq!(stats(&["--reset"]), (Some(0), expected(1)));
+    assert_eq!(stats(&["-c"]), (Some(0), expected(0)));
 }
 
 #[test]

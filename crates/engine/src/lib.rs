@@ -8,6 +8,7 @@
 pub mod bio;
 pub mod count;
 pub mod csum;
+mod device_stats;
 pub mod dir;
 pub mod error;
 pub mod extent;
@@ -22,6 +23,7 @@ pub mod subvol;
 pub mod tree;
 pub mod txn;
 
+pub use device_stats::DeviceStats;
 pub use error::{Error, Result};
 pub use mechanisms::{CsumSubmit, Mechanisms, NocowCheck, ReadLookup, Replace};
 pub use open::{OpenOptions, Rescue};

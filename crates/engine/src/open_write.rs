@@ -50,6 +50,7 @@ impl Engine {
         for class in [Class::System, Class::Metadata] {
             space::load_free(&engine, class)?;
         }
+        engine.take_over_stats()?;
         let trees = engine.trees.get_mut();
         let _ = engine.core.set(std::array::from_fn(|id| trees.get(&(id as u64)).cloned()));
         Ok(engine)

@@ -38,7 +38,7 @@ pub use buttery_engine::count;
 pub use buttery_engine::dir::DirEntry;
 pub use buttery_engine::subvol::{Link, Subvolume};
 pub use buttery_engine::{CsumSubmit, Mechanisms, NocowCheck, ReadLookup, Replace};
-pub use buttery_engine::{Engine, Error, Rescue, Result};
+pub use buttery_engine::{DeviceStats, Engine, Error, Rescue, Result};
 pub use flags::attr;
 pub use names::NewNode;
 pub use options::{Options, OptionsError, parse_size};

@@ -29,6 +29,8 @@ use std::sync::{Arc, Weak};
 pub const CONTROL_SYNC: &str = "buttery.sync";
 /// The attribute of a mount's root that says the server's process id.
 pub const CONTROL_PID: &str = "buttery.pid";
+/// The control attribute that answers with the counters of each device, a line for each; setting it sets them to zero.
+pub const CONTROL_STATS: &str = "buttery.device_stats";
 
 /// How to mount.
 #[derive(Clone, Debug)]

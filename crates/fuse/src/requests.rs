@@ -2,7 +2,7 @@
 
 use crate::attr::{entry_type, file_attr, time, time_or_now};
 use crate::server::{BATCH, LONG, Listed, Server};
-use crate::{CONTROL_PID, CONTROL_SYNC, errno, ioctl};
+use crate::{CONTROL_PID, CONTROL_STATS, CONTROL_SYNC, errno, ioctl};
 use buttery::{Error, Fallocate, FileId, RenameMode, SetAttr, Stat, XattrMode};
 use buttery_disk::inode::{flags, mode};
 use fuser::{
@@ -413,7 +413,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn getxattr(&self, _req: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        if let Some(control) = [CONTROL_PID, CONTROL_SYNC].into_iter().find(|c| name == *c)
+        if let Some(control) = [CONTROL_PID, CONTROL_SYNC, CONTROL_STATS].into_iter().find(|c| name == *c)
             && node == INodeNo::ROOT
         {
             return self.control(control, size, reply);

@@ -6,8 +6,10 @@
 use crate::attr::{file_attr, split_rdev};
 use crate::nodes::Nodes;
 use crate::syncer::Syncer;
-use crate::{CONTROL_PID, CONTROL_SYNC, errno};
-use buttery::{DirEntry, Error, FileId, Filesystem, Kind, NewNode, Result, SetAttr, Stat, XattrMode};
+use crate::{CONTROL_PID, CONTROL_STATS, CONTROL_SYNC, errno};
+use buttery::{
+    DeviceStats, DirEntry, Error, FileId, Filesystem, Kind, NewNode, Result, SetAttr, Stat, XattrMode,
+};
 use fuser::{Errno, FileAttr, Generation, INodeNo, Notifier, ReplyEntry, ReplyXattr, Request};
 use parking_lot::Mutex;
 use std::ffi::OsStr;
@@ -135,6 +137,10 @@ impl Server {
         how: XattrMode,
     ) -> Result<()> {
         let (fs, id) = (self.fs()?, self.file(node)?);
+        if name == CONTROL_STATS && node == INodeNo::ROOT {
+            let ours = req.uid() == 0 || req.uid() == rustix::process::geteuid().as_raw();
+            return if ours { fs.engine().reset_device_stats() } else { Err(Error::NotPermitted) };
+        }
         let name = name.as_bytes();
         let is_acl = name == b"system.posix_acl_access";
         if is_acl {
@@ -182,6 +188,10 @@ impl Server {
         };
         match name {
             CONTROL_PID => answer(reply, &std::process::id().to_string()),
+            CONTROL_STATS => match self.fs().and_then(|fs| fs.engine().device_stats()) {
+                Ok(list) => answer(reply, &stats_text(&list)),
+                Err(error) => reply.error(errno::reply(&error)),
+            },
             // asked for its size first: the commit comes with the second call
             CONTROL_SYNC if size == 0 => reply.size(2),
             _ => self.syncer.commit(Box::new(move |result| match result {
@@ -190,6 +200,15 @@ impl Server {
             })),
         }
     }
+}
+
+/// A line for each device: its counters, then its name.
+fn stats_text(list: &[DeviceStats]) -> String {
+    let line = |stats: &DeviceStats| {
+        let counts: Vec<String> = stats.counts.iter().map(u64::to_string).collect();
+        format!("{} {}\n", counts.join(" "), stats.name)
+    };
+    list.iter().map(line).collect()
 }
 
 /// What an entry of a listing is.

@@ -8,6 +8,7 @@
 pub mod chunk_map;
 mod devices;
 mod error;
+mod faults;
 mod open;
 mod read;
 pub mod walk;
@@ -15,6 +16,7 @@ mod write;
 
 pub use chunk_map::{Chunk, ChunkMap, Place};
 pub use devices::read_super;
+pub use faults::{Fault, FaultCounts, Unfit};
 pub use error::{Attempt, BlockError, Error, uuid_text};
 pub use open::OpenOptions;
 
@@ -28,6 +30,7 @@ use std::sync::Arc;
 /// The devices of a file system seen as one range of logical addresses.
 pub struct Volume {
     devices: BTreeMap<u64, Arc<dyn Device>>,
+    faults: BTreeMap<u64, faults::Faults>,
     chunks: ChunkMap,
     sb: Superblock,
     ctx: Context,

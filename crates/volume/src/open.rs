@@ -61,6 +61,7 @@ impl Volume {
         };
         Ok(Volume {
             devices: BTreeMap::new(),
+            faults: BTreeMap::new(),
             chunks: ChunkMap::default(),
             sb: main.clone(),
             ctx,
@@ -78,6 +79,7 @@ impl Volume {
                 self.fsids.push(fsid);
             }
             let devid = member.sb.dev_item.devid.get();
+            self.faults.entry(devid).or_default();
             if let Some(other) = self.devices.insert(devid, member.device.clone()) {
                 return Err(Error::Inconsistent(format!(
                     "{} and {} both say that they are device {devid}",

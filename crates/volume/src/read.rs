@@ -1,6 +1,6 @@
 //! Reading: one copy after the other, until one can be trusted.
 
-use crate::{Attempt, BlockError, Chunk, Error, Volume};
+use crate::{Attempt, BlockError, Chunk, Error, Fault, Unfit, Volume};
 use buttery_disk::Node;
 use buttery_disk::check::{Context, Expect, check_block};
 
@@ -17,13 +17,17 @@ impl Volume {
         Ok(buf)
     }
 
-    fn check(&self, block: &[u8], expect: &Expect) -> Result<(), String> {
+    fn check(&self, block: &[u8], expect: &Expect) -> Result<(), Unfit> {
         if !self.csum.verify(&block[32..], &block[..self.csum.size()]) {
-            return Err(format!("its {} checksum is wrong", self.csum.name()));
+            return Err(Unfit::corrupt(format!("its {} checksum is wrong", self.csum.name())));
         }
-        let fsid = Node::new(block).header().fsid;
+        let header = Node::new(block).header();
+        let fsid = header.fsid;
+        let is_old = expect.generation.is_some_and(|generation| generation != header.generation.get());
+        let fault = if is_old { Fault::Generation } else { Fault::Corruption };
         let fsid = if self.fsids.contains(&fsid) { fsid } else { self.ctx.fsid };
-        check_block(block, &Context { fsid, ..self.ctx }, expect).map_err(|v| v.to_string())
+        check_block(block, &Context { fsid, ..self.ctx }, expect)
+            .map_err(|v| Unfit { fault, rule: v.to_string() })
     }
 
     /// Fills `buf` with the first copy that `verify` accepts. Copies found bad before it are overwritten with it on a
@@ -32,7 +36,7 @@ impl Volume {
         &self,
         logical: u64,
         buf: &mut [u8],
-        verify: &dyn Fn(&[u8]) -> Result<(), String>,
+        verify: &dyn Fn(&[u8]) -> Result<(), Unfit>,
     ) -> Result<(), Error> {
         let chunk = self.chunk_of(logical, buf.len() as u64)?;
         let mut tries = Vec::new();
@@ -45,7 +49,10 @@ impl Volume {
                         }
                         return Ok(());
                     }
-                    Err(rule) => rule,
+                    Err(unfit) => {
+                        self.count(chunk.place(logical, mirror).devid, unfit.fault);
+                        unfit.rule
+                    }
                 },
                 Err(error) => error.to_string(),
             };
@@ -91,13 +98,8 @@ impl Volume {
             let Some(device) = self.devices.get(&place.devid) else {
                 return Err(Error::Inconsistent(format!("device {} is missing", place.devid)));
             };
-            device.read_at(place.physical, &mut buf[done..done + take]).map_err(|source| Error::Device {
-                device: device.name().to_owned(),
-                op: "read",
-                offset: place.physical,
-                len: take,
-                source,
-            })?;
+            let result = device.read_at(place.physical, &mut buf[done..done + take]);
+            self.counted(place.devid, Fault::Read, result, ("read", place.physical, take))?;
             done += take;
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Writing: every mirror, then flush; superblocks last.
 
-use crate::{Chunk, Error, Volume};
+use crate::{Chunk, Error, Fault, Volume};
 use buttery_disk::superblock::{OFFSETS, SIZE, Superblock};
 use buttery_disk::zerocopy::IntoBytes;
 use std::io::IoSlice;
@@ -33,13 +33,8 @@ impl Volume {
                 continue;
             }
             let device = self.device(place.devid)?;
-            device.write_at(place.physical, bufs).map_err(|source| Error::Device {
-                device: device.name().to_owned(),
-                op: "write",
-                offset: place.physical,
-                len,
-                source,
-            })?;
+            let result = device.write_at(place.physical, bufs);
+            self.counted(place.devid, Fault::Write, result, ("write", place.physical, len))?;
         }
         Ok(())
     }
@@ -57,13 +52,8 @@ impl Volume {
             let take = (place.len as usize).min(data.len() - done);
             let device = self.device(place.devid)?;
             let buf = [IoSlice::new(&data[done..done + take])];
-            device.write_at(place.physical, &buf).map_err(|source| Error::Device {
-                device: device.name().to_owned(),
-                op: "write",
-                offset: place.physical,
-                len: take,
-                source,
-            })?;
+            let result = device.write_at(place.physical, &buf);
+            self.counted(place.devid, Fault::Write, result, ("write", place.physical, take))?;
             done += take;
         }
         Ok(())
@@ -97,14 +87,8 @@ impl Volume {
 
     /// Flushes every device.
     pub fn flush(&self) -> Result<(), Error> {
-        for device in self.devices.values() {
-            device.flush().map_err(|source| Error::Device {
-                device: device.name().to_owned(),
-                op: "flush",
-                offset: 0,
-                len: 0,
-                source,
-            })?;
+        for (&devid, device) in &self.devices {
+            self.counted(devid, Fault::Flush, device.flush(), ("flush", 0, 0))?;
         }
         Ok(())
     }
@@ -116,13 +100,8 @@ impl Volume {
             let mut copy = sb.clone();
             copy.bytenr = offset.into();
             copy.csum = self.csum.sum(&copy.as_bytes()[32..]);
-            device.write_at(offset, &[IoSlice::new(copy.as_bytes())]).map_err(|source| Error::Device {
-                device: device.name().to_owned(),
-                op: "write",
-                offset,
-                len: SIZE,
-                source,
-            })?;
+            let result = device.write_at(offset, &[IoSlice::new(copy.as_bytes())]);
+            self.counted(devid, Fault::Write, result, ("write", offset, SIZE))?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ pub use submit::write;
 
 use crate::mechanisms::ReadLookup;
 use crate::{Engine, Error, Result, csum};
-use buttery_volume::BlockError;
+use buttery_volume::{BlockError, Unfit};
 
 /// Whether somebody waits for just this write to be on the device: a direct or a synchronous one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -72,7 +72,7 @@ fn read_summed(engine: &Engine, bytenr: u64, buf: &mut [u8]) -> Result<()> {
         }
         volume.read_verified(address, block, &|bytes| match kind.verify(bytes, sum) {
             true => Ok(()),
-            false => Err(format!("its {} data checksum is wrong", kind.name())),
+            false => Err(Unfit::corrupt(format!("its {} data checksum is wrong", kind.name()))),
         })?;
     }
     Ok(())

@@ -32,8 +32,13 @@ impl Submitter {
         Submitter { mode, fast: OnceLock::new(), workers: OnceLock::new() }
     }
 
+    /// The workers, for whatever takes long.
+    pub fn workers(&self) -> Option<&ThreadPool> {
+        self.workers.get_or_init(start_workers).as_ref()
+    }
+
     /// The workers, if this write is theirs.
-    fn workers(&self, engine: &Engine, len: usize, summed: bool, wait: Wait) -> Option<&ThreadPool> {
+    fn workers_for(&self, engine: &Engine, len: usize, summed: bool, wait: Wait) -> Option<&ThreadPool> {
         let wanted = match self.mode {
             CsumSubmit::Inline => false,
             CsumSubmit::Offload => true,
@@ -45,14 +50,14 @@ impl Submitter {
         if !wanted || len < 2 * PIECE || engine.volume().is_zoned() {
             return None;
         }
-        self.workers.get_or_init(start_workers).as_ref()
+        self.workers()
     }
 }
 
 /// As many workers as processors, within bounds.
 fn start_workers() -> Option<ThreadPool> {
     let count = std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
-    let name = |n| format!("csum-{n}");
+    let name = |n| format!("data-{n}");
     match ThreadPoolBuilder::new().num_threads(count).thread_name(name).build() {
         Ok(pool) => Some(pool),
         Err(error) => {
@@ -83,7 +88,7 @@ fn is_fast(csum: CsumType) -> bool {
 pub fn write(engine: &Engine, bytenr: u64, data: &[u8], summed: bool, wait: Wait) -> Result<Vec<u8>> {
     let volume = engine.volume();
     let (sector, csum) = (volume.context().sectorsize as usize, volume.csum());
-    let Some(workers) = engine.submitter.workers(engine, data.len(), summed, wait) else {
+    let Some(workers) = engine.submitter.workers_for(engine, data.len(), summed, wait) else {
         let mut sums = Vec::new();
         if summed {
             csum.sum_blocks(data, sector, &mut sums);

@@ -12,6 +12,7 @@ mod in_place;
 pub mod inode;
 mod inodes;
 pub mod read;
+mod packing;
 mod replace;
 pub mod truncate;
 pub mod write;

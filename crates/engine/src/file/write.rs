@@ -5,6 +5,7 @@
 
 use super::extents::{self, Body};
 use super::in_place::{self, Place};
+use super::packing::{self, Packed, Units};
 use super::replace::{self, NewExtent};
 use super::{inode, read};
 use crate::bio::{self, Wait};
@@ -12,10 +13,9 @@ use crate::space::reserve;
 use crate::tree::Tree;
 use crate::txn::{Purpose, Trans};
 use crate::{Engine, Error, Result, csum};
-use buttery_codec::{COMPRESS_MAX, Compression, Method, compress, looks_compressible};
+use buttery_codec::{COMPRESS_MAX, Method};
 use buttery_disk::extent::file_extent;
 use buttery_disk::inode::{InodeItem, Timespec, flags};
-use buttery_disk::superblock::incompat;
 
 /// The largest file that is kept in its item (`max_inline`).
 pub const INLINE_MAX: u64 = 2048;
@@ -272,6 +272,7 @@ fn put(
     how: How,
 ) -> Result<()> {
     let (mut at, mut rest) = (start, data);
+    let mut units = Units::default();
     while !rest.is_empty() {
         let place = match in_place::is_possible(item) {
             true => in_place::find(engine, tree, ino, at, rest.len() as u64, item)?,
@@ -285,7 +286,7 @@ fn put(
                 len
             }
             Place::Copy(want) => {
-                let packed = how.compress.and_then(|c| compressed(engine, c, &rest[..want as usize]));
+                let packed = how.compress.and_then(|c| units.next(engine, c, at, &rest[..want as usize]));
                 match packed {
                     Some(packed)
                         if let Some(bytenr) = reserve::data_whole(engine, packed.bytes.len() as u64)? =>
@@ -312,27 +313,6 @@ fn put(
     Ok(())
 }
 
-/// What a piece of data became.
-struct Packed {
-    algorithm: Compression,
-    /// Whole sectors, the last one filled with zeros.
-    bytes: Vec<u8>,
-    /// Bytes of the data.
-    len: u64,
-}
-
-/// Compresses the beginning of whole sectors, if a sector is won.
-fn compressed(engine: &Engine, how: Compress, data: &[u8]) -> Option<Packed> {
-    let sector = engine.volume().context().sectorsize as usize;
-    let data = &data[..data.len().min(COMPRESS_MAX)];
-    if data.len() <= sector || !how.force && !looks_compressible(data) {
-        return None;
-    }
-    let mut bytes = compress(how.method, data, data.len() - sector + 1)?;
-    bytes.resize(bytes.len().next_multiple_of(sector), 0);
-    Some(Packed { algorithm: how.method.algorithm, bytes, len: data.len() as u64 })
-}
-
 /// Writes compressed data to space that was allocated for them.
 #[allow(clippy::too_many_arguments)]
 fn put_compressed(
@@ -351,20 +331,8 @@ fn put_compressed(
         compression: packed.algorithm.to_disk(),
         ..NewExtent::plain(at, bytenr, packed.len, file_extent::REG)
     };
-    note_algorithm(engine, packed.algorithm)?;
+    packing::note_algorithm(engine, packed.algorithm)?;
     put_extent(engine, tree, ino, extent, &packed.bytes, size, item, how)
-}
-
-/// The first use of an algorithm is told by the superblock of the commit that brings it.
-fn note_algorithm(engine: &Engine, algorithm: Compression) -> Result<()> {
-    let bit = match algorithm {
-        Compression::Zlib => return Ok(()),
-        Compression::Lzo => incompat::COMPRESS_LZO,
-        Compression::Zstd => incompat::COMPRESS_ZSTD,
-    };
-    let mut sb = engine.writer()?.sb.lock();
-    sb.incompat_flags = (sb.incompat_flags.get() | bit).into();
-    Ok(())
 }
 
 /// Writes over what is there. Space was taken before: not even a full file system refuses it.

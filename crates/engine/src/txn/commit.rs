@@ -8,7 +8,7 @@ use super::Trans;
 use crate::space::free_space_tree;
 use crate::store::Block;
 use crate::tree::Tree;
-use crate::{Engine, Error, Result, extent, space};
+use crate::{Engine, Error, Result, device_stats, extent, space};
 use buttery_disk::chunk::BlockGroupItem;
 use buttery_disk::root::RootItem;
 use buttery_disk::superblock::{RootBackup, Superblock, flags};
@@ -37,7 +37,7 @@ impl Engine {
         if writer.txn.is_aborted() {
             return Err(Error::Aborted);
         }
-        let result = match writer.txn.modified.load(Ordering::Acquire) {
+        let result = match writer.txn.modified.load(Ordering::Acquire) || self.volume().has_new_faults() {
             true => self.freeze().and_then(|frozen| self.write_out(frozen)),
             // data that were written in place are behind no item
             false if writer.txn.unflushed.swap(false, Ordering::AcqRel) => {
@@ -55,7 +55,10 @@ impl Engine {
     pub fn is_committed(&self) -> bool {
         let Ok(writer) = self.writer() else { return true };
         let txn = &writer.txn;
-        if txn.is_aborted() || txn.modified.load(Ordering::Acquire) || txn.unflushed.load(Ordering::Acquire) {
+        let changed = txn.modified.load(Ordering::Acquire)
+            || txn.unflushed.load(Ordering::Acquire)
+            || self.volume().has_new_faults();
+        if txn.is_aborted() || changed {
             return false;
         }
         // what is not modified any more may still be under way
@@ -93,6 +96,7 @@ impl Engine {
             Trans { engine: self, writer, id, reserved: 0, modified: false, ended: false, of_commit: true };
         self.mark_quota_inconsistent(&mut trans)?;
         writer.inodes.flush(&mut trans)?;
+        device_stats::write(&mut trans)?;
         for round in 0.. {
             if round == ROUNDS_MAX {
                 return Err(Error::Corrupt("a commit comes to no end".into()));
