@@ -20,7 +20,10 @@ pub fn run() {
         let from = speed(&mut || {
             let _ = std::hint::black_box(decompress(method.algorithm, &packed, &mut plain));
         });
-        println!("{name:10} {to:>14.0} {from:>14.0} {:>8.1}", packed.len() as f64 * 100.0 / data.len() as f64);
+        println!(
+            "{name:10} {to:>14.0} {from:>14.0} {:>8.1}",
+            packed.len() as f64 * 100.0 / data.len() as f64
+        );
     }
 }
 

@@ -162,7 +162,8 @@ mod tests {
     #[test]
     fn matches_at_all_distances() {
         let mut numbers = Numbers(2);
-        for back in [1, 7, 8, 2047, 2048, 2049, 16383, 16384, 16385, 32768, 40000, 49150, 49151, 49152, 60000] {
+        for back in [1, 7, 8, 2047, 2048, 2049, 16383, 16384, 16385, 32768, 40000, 49150, 49151, 49152, 60000]
+        {
             for len in [4, 8, 9, 10, 33, 34, 288, 289, 2000] {
                 let mut data: Vec<u8> = (0..back + 40).map(|_| numbers.below(256) as u8).collect();
                 for _ in 0..len {
@@ -196,7 +197,8 @@ mod tests {
             }
             round_trip(&data);
         }
-        let text: Vec<u8> = (0..4096).map(|i| b"the quick brown fox jumps over it "[(i * i / 77) % 34]).collect();
+        let text: Vec<u8> =
+            (0..4096).map(|i| b"the quick brown fox jumps over it "[(i * i / 77) % 34]).collect();
         assert!(round_trip(&text) < text.len() * 3 / 4);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{Device, check_range, owner};
 use rustix::fs::{FallocateFlags, FileType, OFlags};
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -34,6 +34,7 @@ pub struct FileDevice {
     access: Access,
     block: bool,
     zoned: bool,
+    rotational: bool,
 }
 
 impl FileDevice {
@@ -50,7 +51,10 @@ impl FileDevice {
         if write && block {
             flags |= OFlags::EXCL; // without CREAT: fails while it is mounted or otherwise claimed
         }
-        let zoned = block && queue_attribute(&meta, "zoned").is_some_and(|model| model != "none");
+        // an image is as fast as what it lies on
+        let below = if block { meta.rdev() } else { meta.dev() };
+        let zoned = block && queue_attribute(below, "zoned").is_some_and(|model| model != "none");
+        let rotational = queue_attribute(below, "rotational").is_some_and(|flag| flag == "1");
         let mut file =
             OpenOptions::new().read(true).write(write).custom_flags(flags.bits() as i32).open(path)?;
         if write {
@@ -69,6 +73,7 @@ impl FileDevice {
             access,
             block,
             zoned,
+            rotational,
         })
     }
 
@@ -124,6 +129,10 @@ impl Device for FileDevice {
         self.zoned
     }
 
+    fn is_rotational(&self) -> bool {
+        self.rotational
+    }
+
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.check_writable()?;
         check_range(self.len, offset, len as usize)?;
@@ -154,8 +163,8 @@ impl FileDevice {
 }
 
 /// What the kernel says of a block device's queue; a partition has that of the whole device.
-fn queue_attribute(meta: &Metadata, name: &str) -> Option<String> {
-    let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
+fn queue_attribute(device: u64, name: &str) -> Option<String> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let device = format!("/sys/dev/block/{major}:{minor}");
     let read = |path: String| std::fs::read_to_string(path).ok();
     let text =

@@ -33,6 +33,11 @@ pub trait Device: Send + Sync {
     /// has no use for it does nothing.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
 
+    /// Whether it has to move to where it reads and writes.
+    fn is_rotational(&self) -> bool {
+        false
+    }
+
     /// Whether it takes writes only in the order of their places, zone by zone.
     fn is_zoned(&self) -> bool {
         false

@@ -1,6 +1,7 @@
 //! Opening a file system: the volume, then the root of the tree of roots.
 
 use crate::bio::Submitter;
+use crate::space::Media;
 use crate::store::Store;
 use crate::tree::{RootPtr, Tree};
 use crate::{Engine, Error, Mechanisms, Result};
@@ -35,6 +36,8 @@ pub struct OpenOptions {
     pub cache_bytes: u64,
     /// Discard space after the commit that frees it.
     pub discard: bool,
+    /// What the file system lies on; the devices tell if absent.
+    pub media: Option<Media>,
     /// Which forms of the data path's mechanisms to use.
     pub mechanisms: Mechanisms,
     /// How to open the volume.
@@ -47,6 +50,7 @@ impl Default for OpenOptions {
             rescue: Rescue::default(),
             cache_bytes: 64 << 20,
             discard: false,
+            media: None,
             mechanisms: Mechanisms::default(),
             volume: Default::default(),
         }

@@ -2,7 +2,7 @@
 
 use crate::file::{Alone, Inodes};
 use crate::open::OpenOptions;
-use crate::space::{self, Class, Space};
+use crate::space::{self, Class, Media, Space};
 use crate::txn::{DelayedRefs, Transactions};
 use crate::{Engine, Error, Result, Writer};
 use buttery_device::Device;
@@ -16,6 +16,7 @@ impl Engine {
     pub fn open_writable(devices: Vec<Arc<dyn Device>>, mut options: OpenOptions) -> Result<Engine> {
         options.volume.writable = true;
         let mut engine = Engine::open(devices, options)?;
+        let by_device = if engine.volume().is_rotational() { Media::NoSsd } else { Media::Ssd };
         engine.check_features()?;
         engine.check_no_operation_under_way()?;
         let chunk_tree_uuid = {
@@ -33,7 +34,7 @@ impl Engine {
         let groups = space::load(&engine)?;
         let sb = engine.superblock().clone();
         engine.writer = Some(Writer {
-            space: Space::new(groups, chunk_tree_uuid),
+            space: Space::new(groups, chunk_tree_uuid, options.media.unwrap_or(by_device)),
             refs: DelayedRefs::default(),
             alone: Alone::default(),
             inodes: Inodes::new(),

@@ -36,6 +36,7 @@ pub use allocate::Fallocate;
 pub use buttery_disk::{TreeId, dir::file_type};
 pub use buttery_engine::count;
 pub use buttery_engine::dir::DirEntry;
+pub use buttery_engine::space::Media;
 pub use buttery_engine::subvol::{Link, Subvolume};
 pub use buttery_engine::{CsumSubmit, Mechanisms, NocowCheck, ReadLookup, Replace};
 pub use buttery_engine::{DeviceStats, Engine, Error, Rescue, Result};
@@ -169,6 +170,7 @@ pub(crate) fn engine_options(options: &Options) -> OpenOptions {
         rescue: options.rescue,
         cache_bytes: options.cache_bytes,
         discard: options.discard,
+        media: options.media,
         mechanisms: options.mechanisms,
         volume: buttery_volume::OpenOptions {
             super_copy: options.super_copy,

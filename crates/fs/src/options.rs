@@ -2,6 +2,7 @@
 
 use buttery_codec::Method;
 use buttery_engine::file::write::Compress;
+use buttery_engine::space::Media;
 use buttery_engine::{CsumSubmit, Mechanisms, Rescue};
 use std::fmt;
 
@@ -36,6 +37,8 @@ pub struct Options {
     pub compress: Option<Compress>,
     /// Which forms of the data path's mechanisms to use (`csum_submit=`; the others are for measuring).
     pub mechanisms: Mechanisms,
+    /// What the file system lies on (`ssd`, `nossd`, `ssd_spread`); the devices tell if absent.
+    pub media: Option<Media>,
     /// How many requests a mount serves at a time; twice as many as there are processors if absent.
     pub thread_pool: Option<usize>,
     /// Discard freed space.
@@ -67,6 +70,7 @@ impl Default for Options {
             nodatasum: false,
             compress: None,
             mechanisms: Mechanisms::default(),
+            media: None,
             thread_pool: None,
             discard: false,
             allow_other: false,
@@ -105,10 +109,6 @@ const ACCEPTED: &[&str] = &[
     "datacow",
     "datasum",
     "barrier",
-    "ssd",
-    "nossd",
-    "ssd_spread",
-    "nossd_spread",
     "space_cache",
     "max_inline",
     "nodiscard",
@@ -205,6 +205,11 @@ impl Options {
             "nodatacow" => self.nodatacow = true,
             "nodatasum" => self.nodatasum = true,
             "compress" | "compress-force" => self.compress = compress(name, value)?,
+            "ssd" => self.media = Some(Media::Ssd),
+            "nossd" => self.media = Some(Media::NoSsd),
+            "ssd_spread" => self.media = Some(Media::SsdSpread),
+            "nossd_spread" if self.media == Some(Media::SsdSpread) => self.media = Some(Media::Ssd),
+            "nossd_spread" => {}
             "thread_pool" => {
                 let count = number(name, needed()?)?.clamp(1, THREADS_MAX);
                 self.thread_pool = Some(count as usize);
@@ -308,10 +313,14 @@ mod tests {
 
     #[test]
     fn kernel_names_and_sizes() {
-        let o = parse("thread_pool=3,ro,subvol=/a/b,rescue=usebackuproot:idatacsums,offset=1M,cache=64M,noatime").unwrap();
+        let o =
+            parse("thread_pool=3,ro,subvol=/a/b,rescue=usebackuproot:idatacsums,offset=1M,cache=64M,noatime")
+                .unwrap();
         assert!(o.read_only && o.rescue.use_backup_root && o.rescue.ignore_data_csums);
         assert_eq!((o.subvol.as_deref(), o.offset, o.cache_bytes), (Some(&b"/a/b"[..]), 1 << 20, 64 << 20));
         assert_eq!(o.thread_pool, Some(3));
+        assert_eq!(parse("ssd_spread,nossd_spread").unwrap().media, Some(Media::Ssd));
+        assert_eq!(parse("ssd,nossd").unwrap().media, Some(Media::NoSsd));
         assert_eq!(o.ignored, ["noatime"]);
         assert_eq!(parse("subvolid=0").unwrap().subvolid, Some(5));
         assert_eq!(parse_size("16GiB"), Some(16 << 30));

@@ -17,11 +17,12 @@ pub fn quiet() -> Options {
     Options { clock: Some(CLOCK), commit_secs: 100_000, ..Options::default() }
 }
 
-/// The same, and compression for three seeds of four.
+/// The same, and compression for three seeds of four, for all that a file system may lie on.
 pub fn quiet_compressed(seed: u64) -> Options {
     let mut options = quiet();
     let how = ["compress=no", "compress=zstd:1", "compress-force=lzo", "compress=zlib"][(seed % 4) as usize];
-    options.parse(how).unwrap_or_else(|e| panic!("{how}: {e}"));
+    let media = ["ssd", "nossd", "ssd_spread"][(seed % 3) as usize];
+    options.parse(&format!("{how},{media}")).unwrap_or_else(|e| panic!("{how},{media}: {e}"));
     options
 }
 

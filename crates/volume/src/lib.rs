@@ -16,8 +16,8 @@ mod write;
 
 pub use chunk_map::{Chunk, ChunkMap, Place};
 pub use devices::read_super;
-pub use faults::{Fault, FaultCounts, Unfit};
 pub use error::{Attempt, BlockError, Error, uuid_text};
+pub use faults::{Fault, FaultCounts, Unfit};
 pub use open::OpenOptions;
 
 use buttery_codec::CsumType;
@@ -75,6 +75,11 @@ impl Volume {
     /// Whether any device is zoned: its writes must go out in order.
     pub fn is_zoned(&self) -> bool {
         self.devices.values().any(|device| device.is_zoned())
+    }
+
+    /// Whether any device has to move to where it reads and writes.
+    pub fn is_rotational(&self) -> bool {
+        self.devices.values().any(|device| device.is_rotational())
     }
 
     /// Whether blocks may be written.

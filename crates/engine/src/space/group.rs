@@ -13,6 +13,28 @@ pub enum Class {
     System,
 }
 
+/// What a file system lies on, which shapes where space is given out (`ssd`, `nossd`, `ssd_spread`). The sizes are the
+/// kernel's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Media {
+    /// It does not matter how far apart blocks lie; tree blocks are written in larger areas.
+    Ssd,
+    /// What is written together should lie together.
+    NoSsd,
+    /// Data, too, are given out of larger free areas only, as long as there are any.
+    SsdSpread,
+}
+
+/// Bytes of a larger free area.
+const AREA: u64 = 2 << 20;
+
+impl Media {
+    /// The free area in which tree blocks are begun, if there is one.
+    fn metadata_area(self) -> u64 {
+        if self == Media::NoSsd { 64 << 10 } else { AREA }
+    }
+}
+
 /// A block group: a chunk's range of logical addresses and what is used in it.
 pub(crate) struct Group {
     pub start: u64,
@@ -40,6 +62,8 @@ struct State {
     closed: bool,
     /// Where to look for the next tree block.
     hint: u64,
+    /// What is left of the free range from which data were given out last, where they are spread.
+    area: (u64, u64),
 }
 
 impl Group {
@@ -129,25 +153,38 @@ impl Group {
     }
 
     /// Takes a tree block, behind the one that was taken last if there is room.
-    pub fn take_block(&self, len: u64) -> Option<u64> {
+    pub fn take_block(&self, len: u64, media: Media) -> Option<u64> {
         let mut state = self.state.lock();
         if state.closed {
             return None;
         }
         let hint = state.hint;
-        let bytenr = state.free.as_mut()?.take_block(len, hint)?;
+        let bytenr = state.free.as_mut()?.take_block(len, hint, media.metadata_area())?;
         state.hint = bytenr + len;
         state.used += len;
         state.dirty = true;
         Some(bytenr)
     }
 
-    pub fn take_data(&self, want: u64, min: u64) -> Option<(u64, u64)> {
+    /// Takes up to `want` bytes for data, at least `min`.
+    pub fn take_data(&self, want: u64, min: u64, media: Media) -> Option<(u64, u64)> {
         let mut state = self.state.lock();
         if state.closed {
             return None;
         }
-        let (start, got) = state.free.as_mut()?.take(want, min)?;
+        let (at, end) = state.area;
+        let free = state.free.as_mut()?;
+        let (start, got) = if media != Media::SsdSpread {
+            free.take(want, min)?
+        } else if at + want <= end && free.take_at(at, want) {
+            state.area.0 += want;
+            (at, want)
+        } else if let Some((start, end)) = free.take_of_area(want, AREA) {
+            state.area = (start + want, end);
+            (start, want)
+        } else {
+            free.take(want, min)?
+        };
         state.allocated += got;
         Some((start, got))
     }
@@ -189,5 +226,52 @@ impl Group {
     pub fn take_dirty(&self) -> Option<u64> {
         let mut state = self.state.lock();
         std::mem::take(&mut state.dirty).then_some(state.used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A group with holes of 64 KiB, 1 MiB and 8 MiB, in this order.
+    fn group() -> Group {
+        let group = Group::new(0, 64 << 20, bg::DATA, 0);
+        let mut free = FreeRanges::default();
+        free.add(1 << 20, 64 << 10);
+        free.add(4 << 20, 1 << 20);
+        free.add(16 << 20, 8 << 20);
+        group.set_free(free, &[]);
+        group
+    }
+
+    #[test]
+    fn what_it_lies_on_shapes_where_space_is_given_out() {
+        const LEN: u64 = 32 << 10;
+        let data = |media| {
+            let group = group();
+            let take = || group.take_data(LEN, LEN, media).map(|(at, _)| at);
+            [take(), take(), take()]
+        };
+        // the smallest hole first, or one large area after the other
+        let tight = [Some(1 << 20), Some((1 << 20) + LEN), Some(4 << 20)];
+        assert_eq!((data(Media::Ssd), data(Media::NoSsd)), (tight, tight));
+        assert_eq!(data(Media::SsdSpread), [0, 1, 2].map(|n| Some((16 << 20) + n * LEN)));
+        let block = |media| group().take_block(LEN, media);
+        assert_eq!(block(Media::NoSsd), Some(1 << 20));
+        assert_eq!((block(Media::Ssd), block(Media::SsdSpread)), (Some(16 << 20), Some(16 << 20)));
+    }
+
+    #[test]
+    fn what_is_left_is_given_out_however_small() {
+        for media in [Media::Ssd, Media::NoSsd, Media::SsdSpread] {
+            let (data, blocks) = (group(), group());
+            let mut sum = 0;
+            while let Some((_, len)) = data.take_data(300 << 10, 4096, media) {
+                sum += len;
+            }
+            assert_eq!(sum, (64 << 10) + (9 << 20), "{media:?}");
+            let count = std::iter::from_fn(|| blocks.take_block(16 << 10, media)).count();
+            assert_eq!(count, (4 + 9 * 64), "{media:?}");
+        }
     }
 }

@@ -12,6 +12,7 @@ mod ranges;
 mod rebuild;
 pub(crate) mod reserve;
 
+pub use group::Media;
 pub(crate) use group::{Class, Group};
 pub(crate) use load::{group_tree, load, load_free};
 pub(crate) use ranges::FreeRanges;
@@ -41,12 +42,13 @@ pub struct Space {
     /// One chunk allocation at a time.
     pub(crate) allocating: Mutex<()>,
     chunk_tree_uuid: [u8; 16],
+    media: Media,
     /// Profile bits of new data and metadata chunks.
     profiles: [u64; 3],
 }
 
 impl Space {
-    pub(crate) fn new(groups: BTreeMap<u64, Arc<Group>>, chunk_tree_uuid: [u8; 16]) -> Space {
+    pub(crate) fn new(groups: BTreeMap<u64, Arc<Group>>, chunk_tree_uuid: [u8; 16], media: Media) -> Space {
         let mut profiles = [0; 3];
         for group in groups.values() {
             profiles[group.class() as usize] |= group.flags & bg::PROFILE_MASK;
@@ -60,6 +62,7 @@ impl Space {
             reserving: Mutex::new(()),
             allocating: Mutex::new(()),
             chunk_tree_uuid,
+            media,
             profiles,
         }
     }
@@ -122,7 +125,7 @@ impl Space {
         let class = if tree.0 == objectid::CHUNK_TREE { Class::System } else { Class::Metadata };
         // always from the first group that has room, so that those behind it become empty and can go
         for group in self.groups(class) {
-            if let Some(bytenr) = group.take_block(len) {
+            if let Some(bytenr) = group.take_block(len, self.media) {
                 return Ok(bytenr);
             }
         }
@@ -138,12 +141,12 @@ impl Space {
         let best = || groups.iter().max_by_key(|g| g.largest());
         let group = whole.or_else(best)?;
         *self.last_data.lock() = Some(group.clone());
-        group.take_data(want, min)
+        group.take_data(want, min, self.media)
     }
 
     /// The same from the group that served last, if it has all of it.
     pub(crate) fn alloc_data_again(&self, want: u64) -> Option<(u64, u64)> {
-        self.last_data.lock().as_ref()?.take_data(want, want)
+        self.last_data.lock().as_ref()?.take_data(want, want, self.media)
     }
 
     /// An allocated data extent got its first reference.

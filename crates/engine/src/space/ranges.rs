@@ -51,17 +51,21 @@ impl FreeRanges {
         }
     }
 
-    /// Takes `len` bytes aligned to `len`, the first place from `hint` on, or before it if there is none behind.
-    pub fn take_block(&mut self, len: u64, hint: u64) -> Option<u64> {
+    /// Takes `len` bytes aligned to `len`: at `hint`, else the first place in a range of at least `area` bytes from there
+    /// on, or before; else the first place at all.
+    pub fn take_block(&mut self, len: u64, hint: u64, area: u64) -> Option<u64> {
         let fits = |(&s, &l): (&u64, &u64)| {
             let at = s.next_multiple_of(len);
             (at + len <= s + l).then_some(at)
         };
+        let wide = |range: &(&u64, &u64)| *range.1 >= area;
         let before = self.by_start.range(..hint).next_back().and_then(|(&s, &l)| {
             let at = hint.max(s).next_multiple_of(len);
             (at + len <= s + l).then_some(at)
         });
         let at = before
+            .or_else(|| self.by_start.range(hint..).filter(wide).find_map(fits))
+            .or_else(|| self.by_start.range(..hint).filter(wide).find_map(fits))
             .or_else(|| self.by_start.range(hint..).find_map(fits))
             .or_else(|| self.by_start.range(..hint).find_map(fits))?;
         self.remove(at, len);
@@ -78,6 +82,24 @@ impl FreeRanges {
         let got = have.min(len);
         self.remove(start, got);
         Some((start, got))
+    }
+
+    /// Takes a range, if all of it is there.
+    pub fn take_at(&mut self, start: u64, len: u64) -> bool {
+        let found = self.by_start.range(..=start).next_back();
+        let is_free = found.is_some_and(|(&s, &l)| s + l >= start + len);
+        if is_free {
+            self.remove(start, len);
+        }
+        is_free
+    }
+
+    /// Takes `len` bytes from the smallest range that has as many and is at least `area` long. Answers where, and where
+    /// that range ends.
+    pub fn take_of_area(&mut self, len: u64, area: u64) -> Option<(u64, u64)> {
+        let &(have, start) = self.by_len.range((len.max(area), 0)..).next()?;
+        self.remove(start, len);
+        Some((start, start + have))
     }
 
     /// The largest range's length.
@@ -124,7 +146,17 @@ mod tests {
                         assert!(taken.iter().all(|&b| b));
                         taken.fill(false);
                     }
-                    if let Some(at) = ranges.take_block(4, start) {
+                    if let Some((at, end)) = ranges.take_of_area(2, 8) {
+                        let area = &mut bits[at as usize..end as usize];
+                        assert!(area.len() >= 8 && area.iter().all(|&b| b));
+                        area[..2].fill(false);
+                    }
+                    let is_free = bits.get(area.clone()).is_some_and(|b| b.iter().all(|&b| b));
+                    assert_eq!(ranges.take_at(start, len), is_free);
+                    if is_free {
+                        bits[area].fill(false);
+                    }
+                    if let Some(at) = ranges.take_block(4, start, next(3) * 8) {
                         assert_eq!(at % 4, 0);
                         let taken = &mut bits[at as usize..at as usize + 4];
                         assert!(taken.iter().all(|&b| b));
