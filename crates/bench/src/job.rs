@@ -122,6 +122,8 @@ pub struct Done {
     pub time: Duration,
     /// Of the processors, commits in the background included.
     pub cpu: Duration,
+    /// Of all threads together, how long they neither ran nor waited for a processor: for locks, and commits of others.
+    pub blocked: Duration,
     /// What an operation cost, on average over the threads.
     pub cost: Cost,
 }
@@ -190,6 +192,7 @@ pub fn run(
         sum.cost.allocations += part.cost.allocations / threads;
         sum.operations += part.operations;
         sum.bytes += part.bytes;
+        sum.blocked += part.blocked;
     }
     Ok(sum)
 }
@@ -209,13 +212,15 @@ fn one_thread(
     let each = job.bytes / job.files as u64;
     let mut done = Done::default();
     let meter = Meter::start();
+    let lived = Instant::now();
     loop {
         let ends = match limit {
             Limit::Time(time) => began.elapsed() >= time,
             Limit::Operations(most) => done.operations >= most,
         };
         if ends {
-            return Ok(Done { cost: meter.stop(done.operations), ..done });
+            let blocked = lived.elapsed().saturating_sub(awake()?);
+            return Ok(Done { cost: meter.stop(done.operations), blocked, ..done });
         }
         let len = job.blocks[rng.below(job.blocks.len() as u64) as usize];
         let (file, at) = match job.access {
@@ -237,6 +242,14 @@ fn one_thread(
         done.operations += 1;
         done.bytes += len as u64;
     }
+}
+
+/// How long this thread has run or waited for a processor, all its life.
+fn awake() -> Result<Duration> {
+    let text =
+        std::fs::read_to_string("/proc/thread-self/schedstat").context("/proc/thread-self/schedstat")?;
+    let times = text.split_whitespace().take(2).map(str::parse::<u64>);
+    Ok(Duration::from_nanos(times.sum::<Result<u64, _>>()?))
 }
 
 /// Data that cannot be compressed.

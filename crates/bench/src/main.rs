@@ -91,8 +91,8 @@ fn main() -> Result<()> {
                 }
             }
             println!(
-                "{:10} {:>7} {:>10} {:>12} {:>10}",
-                "job", "threads", "MiB/s", "operations", "cpu us/op"
+                "{:10} {:>7} {:>10} {:>12} {:>10} {:>10}",
+                "job", "threads", "MiB/s", "operations", "cpu us/op", "blocked %"
             );
             for job in JOBS.iter().filter(|j| names.is_empty() || names.iter().any(|n| n == j.name)) {
                 println!("# {}", job.about);
@@ -107,11 +107,12 @@ fn main() -> Result<()> {
                     };
                     let done = job::run(&fs, &files, &job, threads, limit, n as u64)?;
                     println!(
-                        "{:10} {threads:>7} {:>10.0} {:>12} {:>10.1}",
+                        "{:10} {threads:>7} {:>10.0} {:>12} {:>10.1} {:>10.1}",
                         job.name,
                         done.speed(),
                         done.operations,
-                        done.cpu.as_secs_f64() * 1e6 / done.operations.max(1) as f64
+                        done.cpu.as_secs_f64() * 1e6 / done.operations.max(1) as f64,
+                        done.blocked.as_secs_f64() * 100.0 / (threads as f64 * done.time.as_secs_f64())
                     );
                 }
                 fs.close()?;

@@ -205,7 +205,8 @@ struct Bed<'a> {
 impl Bed<'_> {
     fn new(pair: &Pair, size: u64) -> Result<Bed<'_>> {
         // what is written is a part of what is there, and needs as much again while it is copied on write
-        let bytes = if pair.job.writes { size / 8 } else { size };
+        let blocks = pair.job.blocks.iter().copied().max().unwrap_or(4096) * pair.job.files;
+        let bytes = if pair.job.writes { (size / 8).max(2 * blocks as u64) } else { size };
         let job = Job { name: pair.name, bytes, ..pair.job };
         let device = image::new(None, size + 3 * bytes * u64::from(job.writes) + (1 << 30), pair.csum)?;
         let fs = image::open(&device, &Options::default())?;

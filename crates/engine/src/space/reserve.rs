@@ -53,8 +53,9 @@ pub(crate) fn global_reserve_of(total: u64, nodesize: u64) -> u64 {
 /// Reserves metadata space for a handle. Allocates a chunk, or commits to get freed space back, where that helps.
 pub(crate) fn metadata(engine: &Engine, items: u64, purpose: Purpose) -> Result<u64> {
     let need = bytes_for(engine, items);
-    // what gives space back tries again for as long as other handles may hold what it needs
-    let mut tries = if purpose == Purpose::Free { 8 } else { 1 };
+    // what gives space back tries again for as long as other handles may hold what it needs. The count is what ends it:
+    // a chunk made here, too small to help, may be the empty group that giving back removes
+    let mut tries = if purpose == Purpose::Free { 8 } else { TRIES };
     let mut waits = if purpose == Purpose::Free { WAITS_MAX } else { 0 };
     loop {
         if try_reserve(engine, need, purpose)? {
@@ -72,11 +73,13 @@ pub(crate) fn metadata(engine: &Engine, items: u64, purpose: Purpose) -> Result<
             std::thread::sleep(WAIT);
             continue;
         }
-        if !give_back(engine)? {
-            tries -= 1;
-        }
+        tries -= 1;
+        give_back(engine)?;
     }
 }
+
+/// How often space is looked for again after a commit gave some back, and a group that became empty went.
+const TRIES: usize = 3;
 
 /// How long, and how often, what frees space waits for other handles to end.
 const WAIT: Duration = Duration::from_millis(1);
@@ -135,7 +138,7 @@ pub(crate) fn data(engine: &Engine, want: u64) -> Result<(u64, u64)> {
     if let Some(whole) = space.alloc_data(want, want) {
         return Ok(whole);
     }
-    let mut last = false;
+    let mut tries = TRIES;
     loop {
         if chunks::allocate(engine, Class::Data)?
             && let Some(found) = space.alloc_data(want, want)
@@ -145,10 +148,11 @@ pub(crate) fn data(engine: &Engine, want: u64) -> Result<(u64, u64)> {
         if let Some(part) = space.alloc_data(want, sector) {
             return Ok(part);
         }
-        if last {
+        if tries == 0 {
             return Err(Error::NoSpace);
         }
-        last = !give_back(engine)?;
+        // without a group that went, once more for what the commit gave back
+        tries = if give_back(engine)? { tries - 1 } else { 0 };
     }
 }
 
