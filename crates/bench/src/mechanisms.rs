@@ -24,7 +24,9 @@ pub struct Pair {
     pub wanted: f64,
     csum: CsumType,
     job: Job,
-    /// Operations of a run.
+    /// How many work at a time.
+    threads: usize,
+    /// Operations of a run, of each thread.
     operations: u64,
 }
 
@@ -62,6 +64,7 @@ pub const PAIRS: &[Pair] = &[
         wanted: 1.10,
         csum: CsumType::Crc32c,
         job: job::BASE,
+        threads: 1,
         operations: 10_000,
     },
     Pair {
@@ -71,6 +74,7 @@ pub const PAIRS: &[Pair] = &[
         wanted: 1.23,
         csum: CsumType::Crc32c,
         job: Job { access: job::Access::Sequential, ..FILES },
+        threads: 1,
         operations: 40_000,
     },
     Pair {
@@ -80,15 +84,28 @@ pub const PAIRS: &[Pair] = &[
         wanted: 1.13,
         csum: CsumType::Crc32c,
         job: FILES,
+        threads: 1,
         operations: 40_000,
     },
     Pair {
+        // as many writers as most machines have processors: nobody is left to hand the work to
         name: "submit-crc32c",
-        about: "1m writes, crc32c",
+        about: "1m writes by two, crc32c",
         forms: SUBMIT,
         wanted: 1.47,
         csum: CsumType::Crc32c,
         job: LARGE,
+        threads: 2,
+        operations: 600,
+    },
+    Pair {
+        name: "submit-crc32c-1",
+        about: "1m writes by one, crc32c",
+        forms: SUBMIT,
+        wanted: 1.0,
+        csum: CsumType::Crc32c,
+        job: LARGE,
+        threads: 1,
         operations: 600,
     },
     Pair {
@@ -98,6 +115,7 @@ pub const PAIRS: &[Pair] = &[
         wanted: 1.0,
         csum: CsumType::Sha256,
         job: LARGE,
+        threads: 1,
         operations: 400,
     },
     Pair {
@@ -107,6 +125,7 @@ pub const PAIRS: &[Pair] = &[
         wanted: 1.0,
         csum: CsumType::Crc32c,
         job: Job { blocks: &[4 << 10], ..READS },
+        threads: 1,
         operations: 100_000,
     },
     Pair {
@@ -116,6 +135,7 @@ pub const PAIRS: &[Pair] = &[
         wanted: 1.0,
         csum: CsumType::Crc32c,
         job: Job { blocks: &[64 << 10], ..READS },
+        threads: 1,
         operations: 20_000,
     },
     Pair {
@@ -125,6 +145,7 @@ pub const PAIRS: &[Pair] = &[
         wanted: 1.0,
         csum: CsumType::Crc32c,
         job: Job { blocks: &[1 << 20], ..READS },
+        threads: 1,
         operations: 1500,
     },
 ];
@@ -230,9 +251,10 @@ impl Bed<'_> {
             self.preallocate_again(&fs)?;
         }
         let limit = |n: u64| Limit::Operations(n);
-        job::run(&fs, &self.files, &self.job, 1, limit(operations.div_ceil(8)), seed + 500)?;
+        let threads = self.pair.threads;
+        job::run(&fs, &self.files, &self.job, threads, limit(operations.div_ceil(8)), seed + 500)?;
         fs.sync()?;
-        let done = job::run(&fs, &self.files, &self.job, 1, limit(operations), seed)?;
+        let done = job::run(&fs, &self.files, &self.job, threads, limit(operations), seed)?;
         fs.close()?;
         let cost = done.cost;
         Ok((done, cost))

@@ -355,7 +355,8 @@ fn put_in_place(
         return Ok(()); // no item says anything else
     }
     let items = 2 + if prealloc { ITEMS + sums.len() as u64 / 2048 } else { 0 };
-    engine.change(items, Purpose::Free, |trans| {
+    // the items of what was preallocated take space, of which some must be left for deleting
+    engine.change(items, if prealloc { Purpose::Fill } else { Purpose::Free }, |trans| {
         if prealloc {
             in_place::mark_written(trans, tree, ino, there.file_offset, there.len)?;
         }

@@ -16,6 +16,9 @@ fn bytes_for(engine: &Engine, items: u64) -> u64 {
     items * 4 * engine.store().nodesize() as u64
 }
 
+/// What an item of a reference takes in leaves that are half full.
+const REF_BYTES: u64 = 128;
+
 /// What a commit may need: every changed extent may touch another leaf of the extent tree and of the free-space tree,
 /// but not more than there are.
 fn commit_reserve(engine: &Engine) -> Result<u64> {
@@ -31,12 +34,15 @@ fn commit_reserve(engine: &Engine) -> Result<u64> {
             Err(error) => return Err(error),
         }
     }
-    let touched = writer.refs.len() as u64 * 4 * nodesize;
+    // an extent's further references may each stand in another leaf, and each may be a new item
+    let refs = writer.refs.count_refs().max(writer.refs.len()) as u64;
+    let touched = refs * 4 * nodesize;
+    let grown = refs * REF_BYTES;
     // the leaves of the checksums that go with freed data, which may be half full
     let ctx = engine.volume().context();
     let sums = writer.refs.old_data() / ctx.sectorsize as u64 * ctx.csum_size as u64 * 2;
     let sums = sums.min(engine.tree(TreeId(objectid::CSUM_TREE))?.bytes_used());
-    Ok(touched.min(trees * 2) + sums + 32 * nodesize)
+    Ok(touched.min(trees * 2) + grown + sums + 32 * nodesize)
 }
 
 /// What only operations that free space may use.
@@ -55,8 +61,8 @@ pub(crate) fn metadata(engine: &Engine, items: u64, purpose: Purpose) -> Result<
     let need = bytes_for(engine, items);
     // what gives space back tries again for as long as other handles may hold what it needs. The count is what ends it:
     // a chunk made here, too small to help, may be the empty group that giving back removes
-    let mut tries = if purpose == Purpose::Free { 8 } else { TRIES };
-    let mut waits = if purpose == Purpose::Free { WAITS_MAX } else { 0 };
+    let mut tries = if purpose == Purpose::Change { TRIES } else { 8 };
+    let mut waits = if purpose == Purpose::Change { 0 } else { WAITS_MAX };
     loop {
         if try_reserve(engine, need, purpose)? {
             return Ok(need);
@@ -102,6 +108,7 @@ fn try_reserve(engine: &Engine, need: u64, purpose: Purpose) -> Result<bool> {
     let space = &engine.writer()?.space;
     let floor = match purpose {
         Purpose::Change => global_reserve(engine)?,
+        Purpose::Fill => global_reserve(engine)? / 2,
         Purpose::Free => 0,
     };
     let commit = commit_reserve(engine)?;

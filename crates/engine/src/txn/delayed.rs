@@ -33,6 +33,8 @@ const SHARDS: usize = 16;
 pub(crate) struct DelayedRefs {
     shards: [Mutex<HashMap<u64, Head>>; SHARDS],
     heads: AtomicUsize,
+    /// References with changes, of all heads.
+    refs: AtomicUsize,
     /// Bytes of the data extents among them that are older than this transaction, and whose checksums may go.
     old_data: AtomicU64,
 }
@@ -56,8 +58,16 @@ impl DelayedRefs {
         self.change(bytenr, len, kind, |head| {
             // an extent freed and allocated anew is pinned in between, so this head is a fresh one
             head.is_new = true;
-            *head.refs.entry(backref).or_insert(0) += 1;
+            self.count(head, backref, 1);
         });
+    }
+
+    fn count(&self, head: &mut Head, backref: BackRef, by: i64) {
+        let count = head.refs.entry(backref).or_insert_with(|| {
+            self.refs.fetch_add(1, Ordering::Relaxed);
+            0
+        });
+        *count += by;
     }
 
     /// A reference more, or fewer.
@@ -66,7 +76,7 @@ impl DelayedRefs {
             if kind == ExtentKind::Data && head.refs.is_empty() {
                 self.old_data.fetch_add(len, Ordering::Relaxed);
             }
-            *head.refs.entry(backref).or_insert(0) += count;
+            self.count(head, backref, count);
         });
     }
 
@@ -96,6 +106,11 @@ impl DelayedRefs {
         self.heads.load(Ordering::Relaxed)
     }
 
+    /// How many references have changes, of all extents.
+    pub fn count_refs(&self) -> usize {
+        self.refs.load(Ordering::Relaxed)
+    }
+
     /// Bytes of the older data extents with changes.
     pub fn old_data(&self) -> u64 {
         self.old_data.load(Ordering::Relaxed)
@@ -108,6 +123,7 @@ impl DelayedRefs {
             all.extend(shard.lock().drain());
         }
         self.heads.fetch_sub(all.len(), Ordering::Relaxed);
+        self.refs.fetch_sub(all.iter().map(|(_, head)| head.refs.len()).sum(), Ordering::Relaxed);
         self.old_data.store(0, Ordering::Relaxed);
         all.sort_unstable_by_key(|(bytenr, _)| *bytenr);
         all
@@ -125,9 +141,9 @@ mod tests {
         refs.add_new(65536, 16384, ExtentKind::Tree { level: 0 }, r);
         refs.add(65536, 16384, ExtentKind::Tree { level: 0 }, r, -1);
         assert_eq!(refs.pending(65536), (0, 0));
-        assert_eq!(refs.len(), 1);
+        assert_eq!((refs.len(), refs.count_refs()), (1, 1));
         let all = refs.take();
         assert!(all[0].1.is_new);
-        assert_eq!(refs.len(), 0);
+        assert_eq!((refs.len(), refs.count_refs()), (0, 0));
     }
 }

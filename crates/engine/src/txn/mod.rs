@@ -22,6 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub enum Purpose {
     /// An ordinary operation: it leaves the global reserve alone.
     Change,
+    /// An operation whose space for data was taken before: it may use half of the global reserve.
+    Fill,
     /// An operation that gives space back: it may use the global reserve, so that a full file system can be emptied.
     Free,
 }
