@@ -26,6 +26,7 @@ use buttery_disk::check::Context;
 use buttery_disk::superblock::Superblock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The devices of a file system seen as one range of logical addresses.
 pub struct Volume {
@@ -34,6 +35,8 @@ pub struct Volume {
     chunks: ChunkMap,
     sb: Superblock,
     ctx: Context,
+    /// The last generation that is on the devices: what a block states may be one ahead of it.
+    generation: AtomicU64,
     csum: CsumType,
     /// Which fsids tree blocks may carry: the file system's, and those of its seeds.
     fsids: Vec<[u8; 16]>,
@@ -47,9 +50,14 @@ impl Volume {
         &self.sb
     }
 
-    /// What the tree checker needs to know.
+    /// What the tree checker needs to know; its generation is that of the opening.
     pub fn context(&self) -> &Context {
         &self.ctx
+    }
+
+    /// A commit is on the devices: blocks of this generation may be read from now on.
+    pub fn advance(&self, generation: u64) {
+        self.generation.fetch_max(generation, Ordering::Release);
     }
 
     /// The checksum of this file system.

@@ -65,6 +65,7 @@ impl Volume {
             chunks: ChunkMap::default(),
             sb: main.clone(),
             ctx,
+            generation: main.generation.get().into(),
             csum,
             fsids: vec![main.block_fsid()],
             writable: options.writable,

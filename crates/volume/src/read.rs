@@ -3,6 +3,7 @@
 use crate::{Attempt, BlockError, Chunk, Error, Fault, Unfit, Volume};
 use buttery_disk::Node;
 use buttery_disk::check::{Context, Expect, check_block};
+use std::sync::atomic::Ordering;
 
 impl Volume {
     /// Reads a tree block and checks it in every way; tries each mirror, and on a writable volume mends the bad ones.
@@ -23,10 +24,11 @@ impl Volume {
         }
         let header = Node::new(block).header();
         let fsid = header.fsid;
+        let generation = self.generation.load(Ordering::Acquire);
         let is_old = expect.generation.is_some_and(|generation| generation != header.generation.get());
         let fault = if is_old { Fault::Generation } else { Fault::Corruption };
         let fsid = if self.fsids.contains(&fsid) { fsid } else { self.ctx.fsid };
-        check_block(block, &Context { fsid, ..self.ctx }, expect)
+        check_block(block, &Context { fsid, generation, ..self.ctx }, expect)
             .map_err(|v| Unfit { fault, rule: v.to_string() })
     }
 

@@ -241,6 +241,8 @@ impl Engine {
         volume.write_super(devid, &frozen.sb)?;
         volume.flush()?;
         writer.txn.committed.store(frozen.id, Ordering::Release);
+        // before any of its blocks can leave memory
+        volume.advance(frozen.id);
         for (bytenr, block) in &frozen.blocks {
             self.store.settle(*bytenr, block);
         }
