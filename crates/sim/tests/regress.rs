@@ -66,3 +66,19 @@ fn a_file_in_its_item_that_claims_to_be_huge_is_not_copied_at_once() {
     assert!(matches!(fs.clone_range(id, 0, to, 0, 0), Err(buttery::Error::Invalid)));
     assert!(matches!(fs.copy_range(id, 0, to, u64::MAX - 10, 100), Err(buttery::Error::FileTooBig)));
 }
+
+/// A file's first extent, shared from far behind in another, is dropped by a truncation.
+#[test]
+fn a_piece_from_far_behind_is_truncated() {
+    let device = image::in_memory(256 << 20, &image::spread(0));
+    let fs = image::open(&device);
+    let [from, to] = ["from", "to"]
+        .map(|name| fs.create(fs.root(), name.as_bytes(), NewNode::file(0o644)).expect("a file"));
+    fs.write(from, 0, &[7; 256 << 10]).expect("data");
+    fs.clone_range(from, 128 << 10, to, 0, 64 << 10).expect("a clone");
+    fs.truncate(to, 4096).expect("truncate");
+    fs.truncate(to, 0).expect("truncate");
+    assert_eq!((fs.stat(to).expect("stat").size, fs.stat(to).expect("stat").nbytes), (0, 0));
+    fs.truncate(from, 100_000).expect("truncate");
+    fs.close().expect("close");
+}

@@ -156,16 +156,15 @@ fn drop_one(
     };
     let backref = data_ref(tree.id().0, ino, key.offset, item.offset.get());
     let (bytenr, len) = (item.disk_bytenr.get(), item.disk_num_bytes.get());
-    let tail = part(end.saturating_sub(extent.start), extent.end().saturating_sub(end));
     match (keep_head, keep_tail) {
         (true, true) => {
             editor.replace(key, part(0, start - extent.start).as_bytes())?;
-            editor.insert(extents::key(ino, end), tail.as_bytes())?;
+            editor.insert(extents::key(ino, end), part(end - extent.start, extent.end() - end).as_bytes())?;
             editor.trans().add_ref(bytenr, len, ExtentKind::Data, backref, 1)?;
         }
         (true, false) => editor.replace(key, part(0, start - extent.start).as_bytes())?,
         (false, true) => {
-            editor.replace(key, tail.as_bytes())?;
+            editor.replace(key, part(end - extent.start, extent.end() - end).as_bytes())?;
             editor.rekey(key, extents::key(ino, end))?;
         }
         (false, false) => {
