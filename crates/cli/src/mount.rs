@@ -20,7 +20,8 @@ const READY: &str = "ready";
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// Options, with the kernel's names: ro, subvol=, subvolid=, commit=, degraded, rescue=, offset=, sizelimit=,
-    /// allow_other, default_permissions, nodatacow, nodatasum, discard; and cache=SIZE
+    /// allow_other, default_permissions, nodatacow, nodatasum, compress=, ssd, thread_pool=, discard; and cache=SIZE,
+    /// csum_submit=, writeback_cache
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
     /// Make the image file first, with this size, if it is not there; the directory too
@@ -159,6 +160,7 @@ fn mount_options(device: &Path, options: &Options) -> MountOptions {
         read_only: options.read_only,
         allow_other: root || options.allow_other,
         default_permissions: root || options.allow_other || options.default_permissions,
+        writeback_cache: options.writeback_cache,
         threads: options.thread_pool.unwrap_or((cpus * 2).clamp(4, 16)),
         flags,
     }

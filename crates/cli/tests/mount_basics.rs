@@ -491,6 +491,21 @@ fn a_write_takes_privileges_away() {
     reset();
     File::options().append(true).open(&file).expect("a file").write_all(b"2").expect("a write");
     assert!(!capable() && mode() == 0o6777, "root keeps set-id bits, not capabilities");
+    // through each way into the file, also after it was opened
+    for (read, direct) in [(false, 0), (true, 0), (true, rustix::fs::OFlags::DIRECT.bits() as i32)] {
+        let options = || {
+            let mut options = File::options();
+            options.read(read).write(true).custom_flags(direct).to_owned()
+        };
+        let block = [7; 4096];
+        reset();
+        options().open(&file).expect("a file").write_all_at(&block, 0).expect("a write");
+        assert!(!capable() && mode() == 0o6777, "read {read}, flags {direct}");
+        let opened = options().open(&file).expect("a file");
+        reset();
+        opened.write_all_at(&block, 4096).expect("a write");
+        assert!(!capable() && mode() == 0o6777, "given later: read {read}, flags {direct}");
+    }
     reset();
     File::options().write(true).open(&file).expect("a file").set_len(1).expect("shorter");
     assert!(!capable());

@@ -65,6 +65,8 @@ pub(crate) struct Writer {
     pub alone: file::Alone,
     pub inodes: file::Inodes,
     pub txn: txn::Transactions,
+    /// Held while a block that several trees may have is copied by one of them.
+    pub sharing: parking_lot::Mutex<()>,
     /// The superblock as the next commit will write it, save what that commit itself fills in.
     pub sb: parking_lot::Mutex<Superblock>,
 }

@@ -39,6 +39,7 @@ impl Engine {
             alone: Alone::default(),
             inodes: Inodes::new(),
             txn: Transactions::new(sb.generation.get()),
+            sharing: parking_lot::Mutex::default(),
             sb: parking_lot::Mutex::new(sb),
         });
         for id in [objectid::EXTENT_TREE, objectid::DEV_TREE, objectid::CSUM_TREE, objectid::FREE_SPACE_TREE]

@@ -41,6 +41,8 @@ pub struct Options {
     pub media: Option<Media>,
     /// How many requests a mount serves at a time; twice as many as there are processors if absent.
     pub thread_pool: Option<usize>,
+    /// The kernel may hold buffered writes back on a mount.
+    pub writeback_cache: bool,
     /// Discard freed space.
     pub discard: bool,
     /// Other users may use the mount.
@@ -72,6 +74,7 @@ impl Default for Options {
             mechanisms: Mechanisms::default(),
             media: None,
             thread_pool: None,
+            writeback_cache: false,
             discard: false,
             allow_other: false,
             default_permissions: false,
@@ -214,6 +217,7 @@ impl Options {
                 let count = number(name, needed()?)?.clamp(1, THREADS_MAX);
                 self.thread_pool = Some(count as usize);
             }
+            "writeback_cache" => self.writeback_cache = true,
             "csum_submit" => self.mechanisms.csum_submit = csum_submit(needed()?)?,
             "discard" => self.discard = value != Some("none"),
             "allow_other" => self.allow_other = true,
@@ -314,11 +318,11 @@ mod tests {
     #[test]
     fn kernel_names_and_sizes() {
         let o =
-            parse("thread_pool=3,ro,subvol=/a/b,rescue=usebackuproot:idatacsums,offset=1M,cache=64M,noatime")
+            parse("thread_pool=3,writeback_cache,ro,subvol=/a/b,rescue=usebackuproot:idatacsums,offset=1M,cache=64M,noatime")
                 .unwrap();
         assert!(o.read_only && o.rescue.use_backup_root && o.rescue.ignore_data_csums);
         assert_eq!((o.subvol.as_deref(), o.offset, o.cache_bytes), (Some(&b"/a/b"[..]), 1 << 20, 64 << 20));
-        assert_eq!(o.thread_pool, Some(3));
+        assert_eq!((o.thread_pool, o.writeback_cache), (Some(3), true));
         assert_eq!(parse("ssd_spread,nossd_spread").unwrap().media, Some(Media::Ssd));
         assert_eq!(parse("ssd,nossd").unwrap().media, Some(Media::NoSsd));
         assert_eq!(o.ignored, ["noatime"]);

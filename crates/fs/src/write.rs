@@ -2,7 +2,7 @@
 
 use crate::compression::{PROPERTY, Property};
 use crate::{Error, FileId, Filesystem, Kind, Result, Stat, Time, acl};
-use buttery_disk::inode::{flags, mode};
+use buttery_disk::inode::{Timespec, flags, mode};
 use buttery_engine::bio::Wait;
 use buttery_engine::dir::xattr;
 use buttery_engine::file;
@@ -45,18 +45,30 @@ impl Filesystem {
     /// Writes `data` at `offset` of a regular file. When it returns the device has the data, and after the next commit
     /// they are there for good.
     pub fn write(&self, id: FileId, offset: u64, data: &[u8]) -> Result<()> {
-        self.write_for(id, offset, data, Wait::No)
+        self.write_for(id, offset, data, Wait::No, Some(self.now()))
     }
 
     /// As [`write`](Self::write), for somebody who waits for just this write: a direct or a synchronous one.
     pub fn write_direct(&self, id: FileId, offset: u64, data: &[u8]) -> Result<()> {
-        self.write_for(id, offset, data, Wait::Yes)
+        self.write_for(id, offset, data, Wait::Yes, Some(self.now()))
     }
 
-    fn write_for(&self, id: FileId, offset: u64, data: &[u8], wait: Wait) -> Result<()> {
+    /// As [`write`](Self::write), of data that a cache above has held back. Their times are the cache's to say.
+    pub fn write_held_back(&self, id: FileId, offset: u64, data: &[u8]) -> Result<()> {
+        self.write_for(id, offset, data, Wait::No, None)
+    }
+
+    fn write_for(
+        &self,
+        id: FileId,
+        offset: u64,
+        data: &[u8],
+        wait: Wait,
+        now: Option<Timespec>,
+    ) -> Result<()> {
         let state = self.write_state()?;
         let tree = self.tree_to_change(id)?;
-        if !self.overwrite(&tree, id, offset, data, wait)? {
+        if !self.overwrite(&tree, id, offset, data, wait, now)? {
             let _data = state.inode(id).write();
             let stat = self.stat(id)?;
             regular(&stat)?;
@@ -64,14 +76,22 @@ impl Filesystem {
             if stat.flags & flags::APPEND != 0 && offset != stat.size {
                 return Err(Error::NotPermitted);
             }
-            let how = How { wait, ..self.how(&tree, &stat)? };
+            let how = How { wait, now, ..self.how(&tree, &stat)? };
             file::write::write(&self.engine, &tree, id.ino, offset, data, how)?;
         }
         self.after_operation()
     }
 
     /// Writes over what is there, beside others who do the same elsewhere in the file. Answers `false` if it takes more.
-    fn overwrite(&self, tree: &Tree, id: FileId, offset: u64, data: &[u8], wait: Wait) -> Result<bool> {
+    fn overwrite(
+        &self,
+        tree: &Tree,
+        id: FileId,
+        offset: u64,
+        data: &[u8],
+        wait: Wait,
+        now: Option<Timespec>,
+    ) -> Result<bool> {
         let state = self.write_state()?;
         let sector = u64::from(self.engine.superblock().sectorsize.get());
         let Some(end) = offset.checked_add(data.len() as u64) else { return Ok(false) };
@@ -84,7 +104,7 @@ impl Filesystem {
             return Ok(false);
         }
         let _range = state.ranges.lock(id, offset / sector * sector, end.next_multiple_of(sector), true);
-        let how = How { wait, ..self.how(tree, &stat)? };
+        let how = How { wait, now, ..self.how(tree, &stat)? };
         file::write::overwrite(&self.engine, tree, id.ino, &item, offset, data, how)
     }
 
@@ -291,6 +311,11 @@ impl Filesystem {
         if kill != 0 {
             self.set_attr(id, &SetAttr { mode: Some(stat.mode & !kill), ..SetAttr::default() })?;
         }
+        self.drop_capabilities(id)
+    }
+
+    /// Takes file capabilities away, as every write does.
+    pub fn drop_capabilities(&self, id: FileId) -> Result<()> {
         match self.remove_xattr(id, b"security.capability") {
             Err(Error::NoAttribute) => Ok(()),
             other => other,

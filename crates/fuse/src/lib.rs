@@ -1,11 +1,12 @@
 //! The mount: translates the FUSE protocol, and holds no rule of a file system itself.
 //!
 //! [`serve`] mounts and serves until it is unmounted. `point` is the mount itself, `requests` has a method for each
-//! request, `nodes` the numbers that the kernel knows files by, `errno` the one table from errors to what the kernel is
+//! request, `nodes` the numbers that the kernel knows files by, `caching` which handles the page cache serves, `errno` the one table from errors to what the kernel is
 //! told.
 #![forbid(unsafe_code)]
 
 mod attr;
+mod caching;
 mod errno;
 mod ioctl;
 mod nodes;
@@ -42,6 +43,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// The kernel checks permissions.
     pub default_permissions: bool,
+    /// The kernel holds buffered writes back, and tells of errors when a file is closed or synced.
+    pub writeback_cache: bool,
     /// Threads that serve.
     pub threads: usize,
     /// Flags for the kernel such as `nosuid`, by their names.
@@ -77,9 +80,8 @@ pub fn serve(
     ready: impl FnOnce(),
 ) -> Result<(), ServeError> {
     let closed = Arc::new(Mutex::new(None));
-    let acls = options.default_permissions;
-    let server = server::Server::new(fs, acls, closed.clone()).map_err(ServeError::Close)?;
-    let notifier = server.notifier();
+    let server = server::Server::new(fs, options, closed.clone()).map_err(ServeError::Close)?;
+    let (notifier, writers) = (server.notifier(), server.writers());
     let shared = server.shared();
     let (point, device) = point::Point::mount(mountpoint, options).map_err(ServeError::Fuse)?;
     let config = config(options);
@@ -94,6 +96,7 @@ pub fn serve(
             Ok(Event::Ended(result)) => break result,
             Ok(Event::Signal(number)) => {
                 tracing::info!("signal {number}: committing and unmounting");
+                caching::hand_over(&notifier, &writers.nodes());
                 sync(&shared).map_err(ServeError::Close)?;
                 if let Err(error) = unmount(mountpoint, false) {
                     // somebody still uses it: out of sight with it, and what they do from now on fails

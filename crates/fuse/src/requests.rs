@@ -3,11 +3,11 @@
 use crate::attr::{entry_type, file_attr, time, time_or_now};
 use crate::server::{BATCH, LONG, Listed, Server};
 use crate::{CONTROL_PID, CONTROL_STATS, CONTROL_SYNC, errno, ioctl};
-use buttery::{Error, Fallocate, FileId, RenameMode, SetAttr, Stat, XattrMode};
-use buttery_disk::inode::{flags, mode};
+use buttery::{Error, Fallocate, RenameMode, SetAttr, Stat, XattrMode};
+use buttery_disk::inode::mode;
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FopenFlags, Generation,
-    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Generation, INodeNo,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
     ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
@@ -57,6 +57,11 @@ impl fuser::Filesystem for Server {
         ] {
             // an older kernel does without
             let _ = config.add_capabilities(wanted);
+        }
+        if self.writeback {
+            config
+                .add_capabilities(InitFlags::FUSE_WRITEBACK_CACHE)
+                .map_err(|_| std::io::Error::from(std::io::ErrorKind::Unsupported))?;
         }
         if self.acls {
             let _ = config.add_capabilities(InitFlags::FUSE_POSIX_ACL);
@@ -215,11 +220,9 @@ impl fuser::Filesystem for Server {
             let id = ok!(reply, self.file(node));
             let fs = ok!(reply, self.fs());
             ok!(reply, fs.check_open_for_writing(id, append));
-            if flags.0 & libc::O_DIRECT == 0 && ok!(reply, is_for_bulk(fs, id)) {
-                return reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
-            }
         }
-        reply.opened(FileHandle(0), open_flags(flags.0));
+        let cached = ok!(reply, self.file(node).and_then(|id| self.opened(id, node, flags.0)));
+        reply.opened(FileHandle(0), cached);
     }
 
     fn read(
@@ -260,6 +263,11 @@ impl fuser::Filesystem for Server {
             let fs = self.fs()?;
             if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
                 fs.kill_privileges(id)?;
+            } else if self.capable.take(node) {
+                fs.drop_capabilities(id)?;
+            }
+            if self.writeback && write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+                return fs.write_held_back(id, offset, data);
             }
             if flags.0 & (libc::O_DIRECT | libc::O_SYNC | libc::O_DSYNC) != 0 {
                 fs.write_direct(id, offset, data)
@@ -278,6 +286,22 @@ impl fuser::Filesystem for Server {
             }));
         }
         reply.written(len);
+    }
+
+    fn release(
+        &self,
+        _req: &Request,
+        node: INodeNo,
+        _fh: FileHandle,
+        flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        if self.writeback {
+            self.writers.closed(node, flags.0);
+        }
+        reply.ok();
     }
 
     fn flush(&self, _req: &Request, _node: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
@@ -457,8 +481,12 @@ impl fuser::Filesystem for Server {
         reply: ReplyCreate,
     ) {
         let made = self.create_node(req, parent, name, mode::REG | bits & 0o7777, umask, 0);
-        let (ttl, attr) = ok!(reply, made.and_then(|id| self.entry(id)));
-        reply.created(&ttl, &attr, Generation(0), FileHandle(0), open_flags(flags));
+        let made = made.and_then(|id| {
+            let cached = self.opened(id, self.nodes.node(id), flags)?;
+            Ok((self.entry(id)?, cached))
+        });
+        let ((ttl, attr), cached) = ok!(reply, made);
+        reply.created(&ttl, &attr, Generation(0), FileHandle(0), cached);
     }
 
     fn ioctl(
@@ -473,10 +501,13 @@ impl fuser::Filesystem for Server {
         reply: ReplyIoctl,
     ) {
         if cmd == IOC_SYNC {
-            return self.syncer.commit(Box::new(move |result| match result {
-                Ok(()) => reply.ioctl(0, &[]),
-                Err(error) => reply.error(error),
-            }));
+            return self.syncer.commit_all(
+                self.writers.nodes(),
+                Box::new(move |result| match result {
+                    Ok(()) => reply.ioctl(0, &[]),
+                    Err(error) => reply.error(error),
+                }),
+            );
         }
         let (id, fs) = (ok!(reply, self.file(node)), ok!(reply, self.fs()));
         match ok!(reply, ioctl::answer(fs, id, cmd, in_data)) {
@@ -540,6 +571,10 @@ impl fuser::Filesystem for Server {
         whence: i32,
         reply: ReplyLseek,
     ) {
+        if self.writeback {
+            // what the kernel holds back is not seen here: without an answer it takes all of a file for data
+            return reply.error(Errno::ENOSYS);
+        }
         let data = match whence {
             libc::SEEK_DATA => true,
             libc::SEEK_HOLE => false,
@@ -555,26 +590,4 @@ impl fuser::Filesystem for Server {
             Err(error) => reply.error(errno::reply(&error)),
         }
     }
-}
-
-/// Whether a file that is opened for writing is about to be written in bulk: it is large and preallocated, and has no data
-/// yet. Its pages would be copied twice, and there is nothing to read from a cache.
-fn is_for_bulk(fs: &buttery::Filesystem, id: FileId) -> buttery::Result<bool> {
-    const LARGE: u64 = 1 << 20;
-    let stat = fs.stat(id)?;
-    if stat.size < LARGE || stat.flags & flags::PREALLOC == 0 {
-        return Ok(false);
-    }
-    match fs.seek(id, 0, true) {
-        Err(Error::NotFound) => Ok(true),
-        other => other.map(|_| false),
-    }
-}
-
-/// Pages stay cached over opens; an O_DIRECT open goes past them, with writes side by side.
-fn open_flags(flags: i32) -> FopenFlags {
-    if flags & libc::O_DIRECT != 0 {
-        return FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-    }
-    FopenFlags::FOPEN_KEEP_CACHE
 }

@@ -4,13 +4,14 @@
 //! there, attributes and pages are valid until they are changed through the mount.
 
 use crate::attr::{file_attr, split_rdev};
+use crate::caching::{CAPABILITY, Capable, Writers};
 use crate::nodes::Nodes;
 use crate::syncer::Syncer;
-use crate::{CONTROL_PID, CONTROL_STATS, CONTROL_SYNC, errno};
+use crate::{CONTROL_PID, CONTROL_STATS, CONTROL_SYNC, MountOptions, caching, errno};
 use buttery::{
     DeviceStats, DirEntry, Error, FileId, Filesystem, Kind, NewNode, Result, SetAttr, Stat, XattrMode,
 };
-use fuser::{Errno, FileAttr, Generation, INodeNo, Notifier, ReplyEntry, ReplyXattr, Request};
+use fuser::{Errno, FileAttr, FopenFlags, Generation, INodeNo, Notifier, ReplyEntry, ReplyXattr, Request};
 use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -30,18 +31,41 @@ pub struct Server {
     pub(crate) closed: Arc<Mutex<Option<Result<()>>>>,
     /// The kernel obeys access control lists.
     pub(crate) acls: bool,
+    /// The kernel holds buffered writes back.
+    pub(crate) writeback: bool,
+    /// For whom it may do so.
+    pub(crate) writers: Arc<Writers>,
+    /// Who may have capabilities to lose.
+    pub(crate) capable: Capable,
     /// How to tell the kernel to forget what it was told.
     notifier: Arc<OnceLock<Notifier>>,
 }
 
 impl Server {
-    /// A server for a file system; what closing it in the end comes to is left in `closed`. `acls`: the kernel is to
-    /// check permissions, and access control lists with them.
-    pub fn new(fs: Filesystem, acls: bool, closed: Arc<Mutex<Option<Result<()>>>>) -> Result<Server> {
+    /// A server for a file system; what closing it in the end comes to is left in `closed`. Where the kernel checks
+    /// permissions it checks access control lists with them.
+    pub fn new(
+        fs: Filesystem,
+        options: &MountOptions,
+        closed: Arc<Mutex<Option<Result<()>>>>,
+    ) -> Result<Server> {
+        let (acls, writeback) = (options.default_permissions, options.writeback_cache && !options.read_only);
         let nodes = Nodes::new(fs.root());
         let fs = Arc::new(fs);
-        let syncer = Syncer::start(&fs);
-        Ok(Server { fs: Some(fs), nodes, syncer, closed, acls, notifier: Arc::default() })
+        let notifier = Arc::default();
+        let syncer = Syncer::start(&fs, &notifier);
+        let writers = Arc::default();
+        Ok(Server {
+            fs: Some(fs),
+            nodes,
+            syncer,
+            closed,
+            acls,
+            writeback,
+            writers,
+            capable: Capable::default(),
+            notifier,
+        })
     }
 
     /// The file system, for as long as it is served.
@@ -49,9 +73,28 @@ impl Server {
         self.fs.as_ref().map_or_else(Weak::new, Arc::downgrade)
     }
 
+    /// Whose writes the kernel may hold back.
+    pub fn writers(&self) -> Arc<Writers> {
+        self.writers.clone()
+    }
+
     /// Where the session's notifier is to be put.
     pub fn notifier(&self) -> Arc<OnceLock<Notifier>> {
         self.notifier.clone()
+    }
+
+    /// A file is opened with these flags. Answers how it is cached.
+    pub(crate) fn opened(&self, id: FileId, node: INodeNo, flags: i32) -> Result<FopenFlags> {
+        let fs = self.fs()?;
+        let cached = caching::of_handle(fs, id, flags, self.writeback)?;
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        if writes && cached.contains(FopenFlags::FOPEN_DIRECT_IO) && fs.xattr(id, CAPABILITY).is_ok() {
+            self.capable.note(node);
+        }
+        if self.writeback {
+            self.writers.opened(node, flags);
+        }
+        Ok(cached)
     }
 
     pub(crate) fn fs(&self) -> Result<&Filesystem> {
@@ -152,6 +195,9 @@ impl Server {
             }
         }
         fs.set_xattr(id, name, value, how)?;
+        if name == CAPABILITY {
+            self.capable.note(node);
+        }
         if is_acl
             && !self.acls
             && let Some(notifier) = self.notifier.get()
@@ -194,10 +240,13 @@ impl Server {
             },
             // asked for its size first: the commit comes with the second call
             CONTROL_SYNC if size == 0 => reply.size(2),
-            _ => self.syncer.commit(Box::new(move |result| match result {
-                Ok(()) => reply.data(b"ok"),
-                Err(error) => reply.error(error),
-            })),
+            _ => self.syncer.commit_all(
+                self.writers.nodes(),
+                Box::new(move |result| match result {
+                    Ok(()) => reply.data(b"ok"),
+                    Err(error) => reply.error(error),
+                }),
+            ),
         }
     }
 }

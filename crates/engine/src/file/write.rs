@@ -29,8 +29,8 @@ const ITEMS: u64 = 6;
 /// How a file is written.
 #[derive(Clone, Copy, Debug)]
 pub struct How {
-    /// When it is said to have changed.
-    pub now: Timespec,
+    /// When it is said to have changed; `None` leaves its times as they are.
+    pub now: Option<Timespec>,
     /// How data are compressed, if they are.
     pub compress: Option<Compress>,
     /// Whether somebody waits for just this write.
@@ -47,7 +47,7 @@ pub struct Compress {
 
 impl From<Timespec> for How {
     fn from(now: Timespec) -> How {
-        How { now, compress: None, wait: Wait::No }
+        How { now: Some(now), compress: None, wait: Wait::No }
     }
 }
 
@@ -128,7 +128,7 @@ fn write_inline(engine: &Engine, tree: &Tree, ino: u64, all: &[u8], how: How) ->
     engine.change(ITEMS, Purpose::Change, |trans| {
         let by = replace::replace_inline(trans, tree, ino, all)?;
         inode::update(trans, tree, ino, |item| {
-            touch(item, by, how.now);
+            replace::count_bytes(item, by, how.now);
             item.size = (all.len() as u64).into();
         })
     })
@@ -350,7 +350,7 @@ fn put_in_place(
 ) -> Result<()> {
     let summed = prealloc && has_sums(item);
     let sums = bio::write(engine, there.bytenr, data, summed, how.wait)?;
-    if !prealloc && size <= item.size.get() && is_just_before(&item.mtime, &how.now) {
+    if !prealloc && size <= item.size.get() && how.now.is_none_or(|now| is_just_before(&item.mtime, &now)) {
         engine.writer()?.txn.wrote_in_place();
         return Ok(()); // no item says anything else
     }
@@ -364,7 +364,7 @@ fn put_in_place(
             csum::insert(trans, there.bytenr, &sums)?;
         }
         inode::update(trans, tree, ino, |item| {
-            touch(item, 0, how.now);
+            replace::count_bytes(item, 0, how.now);
             item.size = item.size.get().max(size).into();
         })
     })
@@ -423,7 +423,7 @@ fn insert(
         csum::insert(trans, extent.bytenr, sums)?;
     }
     inode::update(trans, tree, ino, |item| {
-        touch(item, by, how.now);
+        replace::count_bytes(item, by, how.now);
         item.size = item.size.get().max(size).into();
     })
 }

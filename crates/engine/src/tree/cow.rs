@@ -68,6 +68,9 @@ impl Editor<'_, '_> {
         head.owner = self.tree.id().0.into();
         head.fsid = fsid;
         head.flags = new_block_flags().into();
+        // until its reference is dropped nobody else may count those of a block that several trees have
+        let writer = self.trans.writer();
+        let _alone = self.may_share(old, is_root).then(|| writer.sharing.lock());
         let last = self.update_refs(old, &copy, is_root)?;
         self.store.insert_dirty(new, copy);
         self.trans.drop_block_ref(self.tree.id(), bytenr, level)?;
@@ -77,14 +80,19 @@ impl Editor<'_, '_> {
         Ok(new)
     }
 
+    /// Whether other trees may have the block too. A subvolume's root block is its own: taking a snapshot copies it.
+    fn may_share(&self, block: &Block, is_root: bool) -> bool {
+        let header = block.node().header();
+        let snapshot = self.tree.last_snapshot.load(Ordering::Acquire);
+        let is_old = header.generation.get() <= snapshot || header.flags.get() & RELOC != 0;
+        self.tree.is_subvolume() && !is_root && is_old
+    }
+
     /// Moves the references of the children as the table above says. Answers whether the old block is now free.
     fn update_refs(&mut self, old: &Block, new: &Block, is_root: bool) -> Result<bool> {
         let header = old.node().header();
         let (bytenr, level) = (header.bytenr.get(), header.level);
-        let snapshot = self.tree.last_snapshot.load(Ordering::Acquire);
-        // a subvolume's root block is its own: taking a snapshot copies it
-        let may_share = header.generation.get() <= snapshot || header.flags.get() & RELOC != 0;
-        let shareable = self.tree.is_subvolume() && !is_root && may_share;
+        let shareable = self.may_share(old, is_root);
         let (refs, flags) = if shareable { self.trans.block_refs(bytenr, level)? } else { (1, 0) };
         if refs == 0 {
             return Err(Error::Corrupt(format!("block {bytenr} is in use but has no extent item").into()));
