@@ -13,46 +13,63 @@ use buttery_disk::node::{ITEM_LEN, leaf_data_size};
 use buttery_disk::zerocopy::{FromBytes, IntoBytes};
 use buttery_disk::{Key, TreeId, item, objectid};
 
-/// Runs one head; the extent tree, checksum tree and the block group follow, and `free_space` is what the free-space tree
-/// has to be told.
-pub(crate) fn run(
-    trans: &mut Trans<'_>,
-    bytenr: u64,
-    head: &Head,
-    free_space: &mut fst::Changes,
-) -> Result<()> {
-    let net: i64 = head.refs.values().sum();
-    if head.is_new && net == 0 {
-        // made and freed within this transaction: the trees never knew it, except for checksums
-        if head.kind == ExtentKind::Data {
-            csum::delete(trans, bytenr, head.len)?;
-        }
-        return trans.space().free(bytenr, head.len);
-    }
-    if head.is_new {
-        insert(trans, bytenr, head)?;
-        free_space.remove(bytenr, head.len);
-        return Ok(());
-    }
-    if head.refs.values().all(|&n| n == 0) && head.flags == 0 {
-        return Ok(());
-    }
-    if update(trans, bytenr, head)? {
+/// What becomes of an extent.
+enum Fate {
+    /// Made and freed within this transaction: the trees never knew it, except for checksums.
+    Unknown,
+    Made,
+    Stays,
+    /// Its last reference is gone, and its item.
+    Gone,
+}
+
+/// Runs what is delayed for one extent; the extent tree, checksum tree and the block group follow, and `free_space` is
+/// what the free-space tree has to be told.
+pub(crate) fn run(trans: &mut Trans<'_>, bytenr: u64, free_space: &mut fst::Changes) -> Result<()> {
+    let refs = &trans.writer().refs;
+    let tree = trans.engine().tree(TreeId(objectid::EXTENT_TREE))?;
+    let (head, fate) = {
+        let mut editor = tree.write(trans);
+        let Some(head) = refs.take(bytenr) else { return Ok(()) };
+        let fate = bring(&mut editor, bytenr, &head)?;
+        (head, fate)
+    };
+    refs.brought(&head);
+    if matches!(fate, Fate::Unknown | Fate::Gone) {
         if head.kind == ExtentKind::Data {
             csum::delete(trans, bytenr, head.len)?;
         }
         trans.space().free(bytenr, head.len)?;
-        free_space.add(bytenr, head.len);
+    }
+    match fate {
+        Fate::Made => free_space.remove(bytenr, head.len),
+        Fate::Gone => free_space.add(bytenr, head.len),
+        Fate::Unknown | Fate::Stays => {}
     }
     Ok(())
 }
 
-/// The largest extent item to which references are still added inline, as the kernel has it.
-fn inline_max(trans: &Trans<'_>) -> usize {
-    (leaf_data_size(trans.store().nodesize()) >> 4) - ITEM_LEN
+fn bring(editor: &mut Editor<'_, '_>, bytenr: u64, head: &Head) -> Result<Fate> {
+    let net: i64 = head.refs.values().sum();
+    if head.is_new {
+        if net == 0 {
+            return Ok(Fate::Unknown);
+        }
+        insert(editor, bytenr, head)?;
+        return Ok(Fate::Made);
+    }
+    if head.refs.values().all(|&n| n == 0) && head.flags == 0 {
+        return Ok(Fate::Stays);
+    }
+    Ok(if update(editor, bytenr, head)? { Fate::Gone } else { Fate::Stays })
 }
 
-fn insert(trans: &mut Trans<'_>, bytenr: u64, head: &Head) -> Result<()> {
+/// The largest extent item to which references are still added inline, as the kernel has it.
+fn inline_max(editor: &Editor<'_, '_>) -> usize {
+    (leaf_data_size(editor.nodesize()) >> 4) - ITEM_LEN
+}
+
+fn insert(editor: &mut Editor<'_, '_>, bytenr: u64, head: &Head) -> Result<()> {
     let (key, kind_flag) = match head.kind {
         ExtentKind::Data => (Key::new(bytenr, item::EXTENT_ITEM, head.len), flags::DATA),
         ExtentKind::Tree { level } => {
@@ -61,12 +78,13 @@ fn insert(trans: &mut Trans<'_>, bytenr: u64, head: &Head) -> Result<()> {
     };
     let refs: Vec<(BackRef, i64)> =
         head.refs.iter().map(|(r, n)| (*r, *n)).filter(|(_, n)| *n != 0).collect();
-    let fixed =
-        ExtentItem { refs: 0.into(), generation: trans.id().into(), flags: (kind_flag | head.flags).into() };
+    let fixed = ExtentItem {
+        refs: 0.into(),
+        generation: editor.trans().id().into(),
+        flags: (kind_flag | head.flags).into(),
+    };
     let mut data = fixed.as_bytes().to_vec();
-    let max = inline_max(trans);
-    let tree = trans.engine().tree(TreeId(objectid::EXTENT_TREE))?;
-    let mut editor = tree.write(trans);
+    let max = inline_max(editor);
     let mut total = 0;
     for (backref, count) in refs {
         if count < 0 {
@@ -76,7 +94,7 @@ fn insert(trans: &mut Trans<'_>, bytenr: u64, head: &Head) -> Result<()> {
         if len < max {
             insert_inline(&mut data, from, backref, count as u32);
         } else {
-            keyed::change(&mut editor, bytenr, backref, count)?;
+            keyed::change(editor, bytenr, backref, count)?;
         }
         total += count as u64;
     }
@@ -90,12 +108,9 @@ fn insert(trans: &mut Trans<'_>, bytenr: u64, head: &Head) -> Result<()> {
 }
 
 /// Changes an extent that has an item. Answers whether it has no references left and is gone.
-fn update(trans: &mut Trans<'_>, bytenr: u64, head: &Head) -> Result<bool> {
-    let max = inline_max(trans);
-    let nodesize = trans.store().nodesize() as u64;
-    let tree = trans.engine().tree(TreeId(objectid::EXTENT_TREE))?;
-    let mut editor = tree.write(trans);
-    let (key, mut data) = find(&editor, bytenr, head, nodesize)?;
+fn update(editor: &mut Editor<'_, '_>, bytenr: u64, head: &Head) -> Result<bool> {
+    let max = inline_max(editor);
+    let (key, mut data) = find(editor, bytenr, head, editor.nodesize() as u64)?;
     let fixed = ExtentItem::read_from_prefix(&data).map_err(|_| missing(bytenr))?.0;
     let start = inline_refs_start(key.kind, fixed.flags.get());
     let mut total = fixed.refs.get() as i64;
@@ -108,14 +123,18 @@ fn update(trans: &mut Trans<'_>, bytenr: u64, head: &Head) -> Result<bool> {
         let found = inline_refs(&data, start).find(|r| r.backref == backref);
         match found {
             Some(found) => change_inline(&mut data, bytenr, found, count)?,
-            None if count > 0 && data.len() + backref.inline_len() < max && !keyed::any(&editor, bytenr)? => {
+            None if count > 0 && data.len() + backref.inline_len() < max && !keyed::any(editor, bytenr)? => {
                 insert_inline(&mut data, start, backref, count as u32);
             }
-            None => keyed::change(&mut editor, bytenr, backref, count)?,
+            None => keyed::change(editor, bytenr, backref, count)?,
         }
     }
     if total < 0 {
-        return Err(Error::corrupt(tree.id(), key, format!("{total} references are left")));
+        return Err(Error::corrupt(
+            TreeId(objectid::EXTENT_TREE),
+            key,
+            format!("{total} references are left"),
+        ));
     }
     if total == 0 {
         editor.remove(key)?;

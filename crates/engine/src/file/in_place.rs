@@ -97,13 +97,8 @@ fn is_ours_alone(
     if known.is_some_and(|fact| fact.no_csums && !summed) {
         return Ok(true);
     }
-    if known.is_none() {
-        // a commit brings pending references into the tree: while there is a handle, none does
-        let handle = engine.start_unreserved()?;
-        let alone = extent::is_only_ref(engine, bytenr, len, only);
-        if !handle.end(alone)? {
-            return Ok(false);
-        }
+    if known.is_none() && !extent::is_only_ref(engine, bytenr, len, only)? {
+        return Ok(false);
     }
     let no_csums = !summed && !has_csums(engine, bytenr, len)?;
     facts.learn(bytenr, Fact { only, len, no_csums });

@@ -131,10 +131,15 @@ impl Changes {
         self.0.push(Change { start, len, free: false });
     }
 
-    /// Brings them into the tree; none are left.
-    pub fn run(&mut self, trans: &mut Trans<'_>) -> Result<()> {
-        let mut changes = std::mem::take(&mut self.0);
-        changes.sort_unstable();
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Brings them into the tree.
+    pub fn run(mut self, trans: &mut Trans<'_>) -> Result<()> {
+        self.0.sort_unstable();
+        let changes = without_pairs(&self.0);
         let mut rest = &changes[..];
         while let Some(first) = rest.first() {
             let group = trans.space().group(first.start)?;
@@ -144,6 +149,20 @@ impl Changes {
         }
         Ok(())
     }
+}
+
+/// Without those that were allocated and became free again, which sort behind each other.
+fn without_pairs(changes: &[Change]) -> Vec<Change> {
+    let mut out: Vec<Change> = Vec::with_capacity(changes.len());
+    for change in changes {
+        match out.last() {
+            Some(last) if change.free && *change == (Change { free: true, ..*last }) => {
+                out.pop();
+            }
+            _ => out.push(*change),
+        }
+    }
+    out
 }
 
 /// Neighbours of the same kind as one.

@@ -12,6 +12,7 @@ use super::RootPtr;
 use super::edit::Editor;
 use crate::count;
 use crate::error::{Error, Result};
+use crate::extent;
 use crate::extent::children::{self, RefBy};
 use crate::store::Block;
 use buttery_disk::check::Expect;
@@ -93,7 +94,8 @@ impl Editor<'_, '_> {
         let header = old.node().header();
         let (bytenr, level) = (header.bytenr.get(), header.level);
         let shareable = self.may_share(old, is_root);
-        let (refs, flags) = if shareable { self.trans.block_refs(bytenr, level)? } else { (1, 0) };
+        let (refs, flags) =
+            if shareable { extent::block_refs(self.trans.engine(), bytenr, level)? } else { (1, 0) };
         if refs == 0 {
             return Err(Error::Corrupt(format!("block {bytenr} is in use but has no extent item").into()));
         }

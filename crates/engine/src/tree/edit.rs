@@ -39,6 +39,11 @@ impl<'t> Editor<'_, 't> {
         Ok(())
     }
 
+    /// Bytes of a block of the tree.
+    pub(crate) fn nodesize(&self) -> usize {
+        self.store.nodesize()
+    }
+
     /// The transaction handle.
     pub fn trans(&mut self) -> &mut Trans<'t> {
         self.trans

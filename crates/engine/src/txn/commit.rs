@@ -21,6 +21,18 @@ use std::sync::atomic::Ordering;
 /// Rounds after which a commit that finds no end must be caught in a mistake.
 const ROUNDS_MAX: usize = 64;
 
+/// How often references are run before joins stop, and for how few it does not pay.
+const AHEAD_ROUNDS: usize = 4;
+const AHEAD_MIN: usize = 256;
+
+/// Brings the delayed references that there are into the extent tree.
+fn run_references(trans: &mut Trans<'_>, free_space: &mut free_space_tree::Changes) -> Result<()> {
+    for bytenr in trans.writer().refs.addresses() {
+        extent::apply::run(trans, bytenr, free_space)?;
+    }
+    Ok(())
+}
+
 /// What a frozen transaction has to write.
 struct Frozen {
     blocks: Vec<(u64, Arc<Block>)>,
@@ -38,7 +50,7 @@ impl Engine {
             return Err(Error::Aborted);
         }
         let result = match writer.txn.modified.load(Ordering::Acquire) || self.volume().has_new_faults() {
-            true => self.freeze().and_then(|frozen| self.write_out(frozen)),
+            true => self.commit_changes(),
             // data that were written in place are behind no item
             false if writer.txn.unflushed.swap(false, Ordering::AcqRel) => {
                 self.volume().flush().map_err(Into::into)
@@ -66,8 +78,29 @@ impl Engine {
         !state.closed && txn.committed.load(Ordering::Acquire) + 1 == state.id
     }
 
+    fn commit_changes(&self) -> Result<()> {
+        let mut free_space = free_space_tree::Changes::default();
+        self.run_ahead(&mut free_space)?;
+        let frozen = self.freeze(free_space)?;
+        self.write_out(frozen)
+    }
+
+    /// Runs most of the delayed references while others go on, so that they wait for the rest only.
+    fn run_ahead(&self, free_space: &mut free_space_tree::Changes) -> Result<()> {
+        let refs = &self.writer()?.refs;
+        for _ in 0..AHEAD_ROUNDS {
+            if refs.len() < AHEAD_MIN {
+                break;
+            }
+            let mut trans = self.start_unreserved()?;
+            let result = run_references(&mut trans, free_space);
+            trans.end(result)?;
+        }
+        Ok(())
+    }
+
     /// Stops joins, brings every tree to its final form, and lets the next transaction begin.
-    fn freeze(&self) -> Result<Frozen> {
+    fn freeze(&self, free_space: free_space_tree::Changes) -> Result<Frozen> {
         let writer = self.writer()?;
         let id = {
             let mut state = writer.txn.state.lock();
@@ -78,7 +111,8 @@ impl Engine {
             state.id
         };
         // a handle that failed while we waited must not be committed
-        let result = if writer.txn.is_aborted() { Err(Error::Aborted) } else { self.finish_trees(id) };
+        let result =
+            if writer.txn.is_aborted() { Err(Error::Aborted) } else { self.finish_trees(id, free_space) };
         if result.is_ok() {
             writer.txn.modified.store(false, Ordering::Release);
             writer.space.freeze_pinned();
@@ -90,7 +124,7 @@ impl Engine {
         result
     }
 
-    fn finish_trees(&self, id: u64) -> Result<Frozen> {
+    fn finish_trees(&self, id: u64, mut free_space: free_space_tree::Changes) -> Result<Frozen> {
         let writer = self.writer()?;
         let mut trans =
             Trans { engine: self, writer, id, reserved: 0, modified: false, ended: false, of_commit: true };
@@ -101,12 +135,9 @@ impl Engine {
             if round == ROUNDS_MAX {
                 return Err(Error::Corrupt("a commit comes to no end".into()));
             }
-            while writer.refs.len() > 0 {
-                let mut free_space = free_space_tree::Changes::default();
-                for (bytenr, head) in writer.refs.take() {
-                    extent::apply::run(&mut trans, bytenr, &head, &mut free_space)?;
-                }
-                free_space.run(&mut trans)?;
+            while writer.refs.len() > 0 || !free_space.is_empty() {
+                run_references(&mut trans, &mut free_space)?;
+                std::mem::take(&mut free_space).run(&mut trans)?;
             }
             let groups = self.write_groups(&mut trans)?;
             let roots = self.write_roots(&mut trans)?;

@@ -116,17 +116,29 @@ impl DelayedRefs {
         self.old_data.load(Ordering::Relaxed)
     }
 
-    /// Takes everything, by address.
-    pub fn take(&self) -> Vec<(u64, Head)> {
-        let mut all = Vec::new();
+    /// The extents with changes, by address.
+    pub fn addresses(&self) -> Vec<u64> {
+        let mut all = Vec::with_capacity(self.len());
         for shard in &self.shards {
-            all.extend(shard.lock().drain());
+            all.extend(shard.lock().keys());
         }
-        self.heads.fetch_sub(all.len(), Ordering::Relaxed);
-        self.refs.fetch_sub(all.iter().map(|(_, head)| head.refs.len()).sum(), Ordering::Relaxed);
-        self.old_data.store(0, Ordering::Relaxed);
-        all.sort_unstable_by_key(|(bytenr, _)| *bytenr);
+        all.sort_unstable();
         all
+    }
+
+    /// Takes the changes of one extent. They are counted until [`brought`](Self::brought) is told. Whoever has the extent
+    /// tree's lock for writing may take them, so that who has it for reading finds each change either here or there.
+    pub fn take(&self, bytenr: u64) -> Option<Head> {
+        self.shard(bytenr).lock().remove(&bytenr)
+    }
+
+    /// What was taken is in the extent tree.
+    pub fn brought(&self, head: &Head) {
+        self.heads.fetch_sub(1, Ordering::Relaxed);
+        self.refs.fetch_sub(head.refs.len(), Ordering::Relaxed);
+        if head.kind == ExtentKind::Data && !head.is_new {
+            self.old_data.fetch_sub(head.len, Ordering::Relaxed);
+        }
     }
 }
 
@@ -142,8 +154,11 @@ mod tests {
         refs.add(65536, 16384, ExtentKind::Tree { level: 0 }, r, -1);
         assert_eq!(refs.pending(65536), (0, 0));
         assert_eq!((refs.len(), refs.count_refs()), (1, 1));
-        let all = refs.take();
-        assert!(all[0].1.is_new);
-        assert_eq!((refs.len(), refs.count_refs()), (0, 0));
+        assert_eq!(refs.addresses(), [65536]);
+        let head = refs.take(65536).expect("a head");
+        assert!(head.is_new && refs.take(65536).is_none());
+        assert_eq!((refs.len(), refs.count_refs()), (1, 1));
+        refs.brought(&head);
+        assert_eq!((refs.len(), refs.count_refs(), refs.old_data()), (0, 0, 0));
     }
 }

@@ -11,7 +11,7 @@ pub(crate) use delayed::{DelayedRefs, ExtentKind, Head};
 
 use crate::space::Space;
 use crate::store::Store;
-use crate::{Engine, Error, Result, Writer, extent};
+use crate::{Engine, Error, Result, Writer};
 use buttery_disk::TreeId;
 use buttery_disk::extent::BackRef;
 use parking_lot::{Condvar, Mutex};
@@ -288,14 +288,6 @@ impl<'t> Trans<'t> {
 
     pub(crate) fn set_full_backref(&mut self, bytenr: u64, level: u8) {
         self.writer.refs.set_full_backref(bytenr, self.store().nodesize() as u64, level);
-    }
-
-    /// References and flags of a tree block: the extent tree's and the delayed ones together.
-    pub(crate) fn block_refs(&self, bytenr: u64, level: u8) -> Result<(u64, u64)> {
-        let (refs, flags) = extent::lookup(self.engine, bytenr, level)?;
-        let (pending, more) = self.writer.refs.pending(bytenr);
-        let total = (refs as i64).saturating_add(pending);
-        Ok((total.max(0) as u64, flags | more))
     }
 }
 
