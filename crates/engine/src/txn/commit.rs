@@ -23,7 +23,7 @@ const ROUNDS_MAX: usize = 64;
 
 /// How often references are run before joins stop, and for how few it does not pay.
 const AHEAD_ROUNDS: usize = 4;
-const AHEAD_MIN: usize = 256;
+const AHEAD_MIN: usize = 32;
 
 /// Brings the delayed references that there are into the extent tree.
 fn run_references(trans: &mut Trans<'_>, free_space: &mut free_space_tree::Changes) -> Result<()> {
