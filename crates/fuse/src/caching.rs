@@ -2,7 +2,7 @@
 
 use buttery::{Error, FileId, Filesystem, Result};
 use buttery_disk::inode::flags::PREALLOC;
-use fuser::{FopenFlags, INodeNo, Notifier};
+use fuser::{FileHandle, FopenFlags, INodeNo, Notifier};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
@@ -11,25 +11,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// From this size on, in bytes, a file is one that is written in bulk.
 const LARGE: u64 = 1 << 20;
 
-/// How a file that is opened with these flags is cached. With `writeback` the kernel holds writes back, and only who asks
-/// for direct I/O goes past the cache.
+/// A handle, as the kernel gives it back when it is closed.
+const CACHED: FileHandle = FileHandle(0);
+const PAST: FileHandle = FileHandle(1);
+/// O_DIRECT goes past the cache whatever others do.
+const DIRECT: FileHandle = FileHandle(2);
+
+/// Whether a handle would better go past the page cache. With `writeback` the kernel holds writes back.
 ///
-/// A handle that can only write goes past it: nothing can be read from the cache through it, each write is a request with
-/// the cache as well, and without it no page is filled, and writers of one file need not wait for one another. Pages that
-/// others have cached stay coherent: the kernel drops those that are written over.
-pub fn of_handle(fs: &Filesystem, id: FileId, flags: i32, writeback: bool) -> Result<FopenFlags> {
-    let past = flags & libc::O_DIRECT != 0
-        || match flags & libc::O_ACCMODE {
-            _ if writeback => false,
-            libc::O_RDONLY => false,
-            libc::O_WRONLY => true,
-            _ => is_for_bulk(fs, id)?,
-        };
-    Ok(if past {
-        FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
-    } else {
-        FopenFlags::FOPEN_KEEP_CACHE
-    })
+/// One that can only write does: nothing can be read from the cache through it, each write is a request with the cache as
+/// well, and without it no page is filled, and writers of one file need not wait for one another.
+fn wants_past(fs: &Filesystem, id: FileId, flags: i32, writeback: bool) -> Result<bool> {
+    match flags & libc::O_ACCMODE {
+        _ if writeback => Ok(false),
+        libc::O_RDONLY => Ok(false),
+        libc::O_WRONLY => Ok(true),
+        _ => is_for_bulk(fs, id),
+    }
 }
 
 /// Whether a file that is opened for reading and writing is about to be written in bulk: it is large and preallocated, and
@@ -45,37 +43,74 @@ fn is_for_bulk(fs: &Filesystem, id: FileId) -> Result<bool> {
     }
 }
 
-/// The files that are open for writing while the kernel holds writes back. Only they may have any: it waits for them when
-/// a file is closed.
-#[derive(Default)]
-pub struct Writers(Mutex<HashMap<u64, usize>>);
+/// The open handles of a file.
+#[derive(Clone, Copy, Default)]
+struct Open {
+    cached: usize,
+    past: usize,
+    writers: usize,
+}
 
-impl Writers {
-    /// A handle is opened.
-    pub fn opened(&self, node: INodeNo, flags: i32) {
-        if flags & libc::O_ACCMODE != libc::O_RDONLY {
-            *self.0.lock().entry(node.0).or_default() += 1;
-        }
+/// The open handles of all files.
+///
+/// The kernel drops pages that are written over past the cache before it writes, so who reads at the same moment could
+/// fill them with what was there before. So the handles of a file go all one way: the first decides, unless it asks for
+/// direct I/O.
+#[derive(Default)]
+pub struct Handles(Mutex<HashMap<u64, Open>>);
+
+impl Handles {
+    /// A file is opened: how the kernel caches it, and the handle.
+    pub fn open(
+        &self,
+        fs: &Filesystem,
+        (id, node): (FileId, INodeNo),
+        flags: i32,
+        writeback: bool,
+    ) -> Result<(FileHandle, FopenFlags)> {
+        let direct = flags & libc::O_DIRECT != 0;
+        let past = direct || wants_past(fs, id, flags, writeback)?;
+        let mut files = self.0.lock();
+        let open = files.entry(node.0).or_default();
+        open.writers += usize::from(writes(flags));
+        let handle = match past {
+            _ if direct => DIRECT,
+            true if open.cached == 0 => PAST,
+            false if open.past > 0 => PAST,
+            _ => CACHED,
+        };
+        open.cached += usize::from(handle == CACHED);
+        open.past += usize::from(handle == PAST);
+        let how = match handle {
+            CACHED => FopenFlags::FOPEN_KEEP_CACHE,
+            _ => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
+        };
+        Ok((handle, how))
     }
 
     /// A handle is closed.
-    pub fn closed(&self, node: INodeNo, flags: i32) {
-        if flags & libc::O_ACCMODE == libc::O_RDONLY {
-            return;
-        }
-        let mut open = self.0.lock();
-        if let Some(count) = open.get_mut(&node.0) {
-            *count -= 1;
-            if *count == 0 {
-                open.remove(&node.0);
-            }
+    pub fn close(&self, node: INodeNo, handle: FileHandle, flags: i32) {
+        let mut files = self.0.lock();
+        let Some(open) = files.get_mut(&node.0) else { return };
+        open.writers = open.writers.saturating_sub(usize::from(writes(flags)));
+        open.cached = open.cached.saturating_sub(usize::from(handle == CACHED));
+        open.past = open.past.saturating_sub(usize::from(handle == PAST));
+        if (open.cached, open.past, open.writers) == (0, 0, 0) {
+            files.remove(&node.0);
         }
     }
 
-    /// Those that are open.
-    pub fn nodes(&self) -> Vec<INodeNo> {
-        self.0.lock().keys().map(|node| INodeNo(*node)).collect()
+    /// The files that are open for writing. If the kernel holds writes back, only they may have any: it waits for them
+    /// when a file is closed.
+    pub fn written(&self) -> Vec<INodeNo> {
+        let files = self.0.lock();
+        files.iter().filter(|(_, open)| open.writers > 0).map(|(node, _)| INodeNo(*node)).collect()
     }
+}
+
+/// Whether a handle that was opened with these flags can write.
+pub fn writes(flags: i32) -> bool {
+    flags & libc::O_ACCMODE != libc::O_RDONLY
 }
 
 /// The attribute that holds a file's capabilities.

@@ -81,7 +81,7 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     let closed = Arc::new(Mutex::new(None));
     let server = server::Server::new(fs, options, closed.clone()).map_err(ServeError::Close)?;
-    let (notifier, writers) = (server.notifier(), server.writers());
+    let (notifier, handles) = (server.notifier(), server.handles());
     let shared = server.shared();
     let (point, device) = point::Point::mount(mountpoint, options).map_err(ServeError::Fuse)?;
     let config = config(options);
@@ -96,7 +96,9 @@ pub fn serve(
             Ok(Event::Ended(result)) => break result,
             Ok(Event::Signal(number)) => {
                 tracing::info!("signal {number}: committing and unmounting");
-                caching::hand_over(&notifier, &writers.nodes());
+                if options.writeback_cache {
+                    caching::hand_over(&notifier, &handles.written());
+                }
                 sync(&shared).map_err(ServeError::Close)?;
                 if let Err(error) = unmount(mountpoint, false) {
                     // somebody still uses it: out of sight with it, and what they do from now on fails

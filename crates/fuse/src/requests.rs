@@ -221,8 +221,8 @@ impl fuser::Filesystem for Server {
             let fs = ok!(reply, self.fs());
             ok!(reply, fs.check_open_for_writing(id, append));
         }
-        let cached = ok!(reply, self.file(node).and_then(|id| self.opened(id, node, flags.0)));
-        reply.opened(FileHandle(0), cached);
+        let (handle, cached) = ok!(reply, self.file(node).and_then(|id| self.opened(id, node, flags.0)));
+        reply.opened(handle, cached);
     }
 
     fn read(
@@ -292,15 +292,13 @@ impl fuser::Filesystem for Server {
         &self,
         _req: &Request,
         node: INodeNo,
-        _fh: FileHandle,
+        handle: FileHandle,
         flags: OpenFlags,
         _owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        if self.writeback {
-            self.writers.closed(node, flags.0);
-        }
+        self.handles.close(node, handle, flags.0);
         reply.ok();
     }
 
@@ -482,11 +480,11 @@ impl fuser::Filesystem for Server {
     ) {
         let made = self.create_node(req, parent, name, mode::REG | bits & 0o7777, umask, 0);
         let made = made.and_then(|id| {
-            let cached = self.opened(id, self.nodes.node(id), flags)?;
-            Ok((self.entry(id)?, cached))
+            let entry = self.entry(id)?;
+            Ok((entry, self.opened(id, self.nodes.node(id), flags)?))
         });
-        let ((ttl, attr), cached) = ok!(reply, made);
-        reply.created(&ttl, &attr, Generation(0), FileHandle(0), cached);
+        let ((ttl, attr), (handle, cached)) = ok!(reply, made);
+        reply.created(&ttl, &attr, Generation(0), handle, cached);
     }
 
     fn ioctl(
@@ -502,7 +500,7 @@ impl fuser::Filesystem for Server {
     ) {
         if cmd == IOC_SYNC {
             return self.syncer.commit_all(
-                self.writers.nodes(),
+                self.held_back(),
                 Box::new(move |result| match result {
                     Ok(()) => reply.ioctl(0, &[]),
                     Err(error) => reply.error(error),

@@ -4,14 +4,16 @@
 //! there, attributes and pages are valid until they are changed through the mount.
 
 use crate::attr::{file_attr, split_rdev};
-use crate::caching::{CAPABILITY, Capable, Writers};
+use crate::caching::{CAPABILITY, Capable, Handles};
 use crate::nodes::Nodes;
 use crate::syncer::Syncer;
 use crate::{CONTROL_PID, CONTROL_STATS, CONTROL_SYNC, MountOptions, caching, errno};
 use buttery::{
     DeviceStats, DirEntry, Error, FileId, Filesystem, Kind, NewNode, Result, SetAttr, Stat, XattrMode,
 };
-use fuser::{Errno, FileAttr, FopenFlags, Generation, INodeNo, Notifier, ReplyEntry, ReplyXattr, Request};
+use fuser::{
+    Errno, FileAttr, FileHandle, FopenFlags, Generation, INodeNo, Notifier, ReplyEntry, ReplyXattr, Request,
+};
 use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -33,8 +35,8 @@ pub struct Server {
     pub(crate) acls: bool,
     /// The kernel holds buffered writes back.
     pub(crate) writeback: bool,
-    /// For whom it may do so.
-    pub(crate) writers: Arc<Writers>,
+    /// What is open.
+    pub(crate) handles: Arc<Handles>,
     /// Who may have capabilities to lose.
     pub(crate) capable: Capable,
     /// How to tell the kernel to forget what it was told.
@@ -54,7 +56,7 @@ impl Server {
         let fs = Arc::new(fs);
         let notifier = Arc::default();
         let syncer = Syncer::start(&fs, &notifier);
-        let writers = Arc::default();
+        let handles = Arc::default();
         Ok(Server {
             fs: Some(fs),
             nodes,
@@ -62,10 +64,15 @@ impl Server {
             closed,
             acls,
             writeback,
-            writers,
+            handles,
             capable: Capable::default(),
             notifier,
         })
+    }
+
+    /// Files of which the kernel may hold writes back.
+    pub(crate) fn held_back(&self) -> Vec<INodeNo> {
+        if self.writeback { self.handles.written() } else { Vec::new() }
     }
 
     /// The file system, for as long as it is served.
@@ -73,9 +80,9 @@ impl Server {
         self.fs.as_ref().map_or_else(Weak::new, Arc::downgrade)
     }
 
-    /// Whose writes the kernel may hold back.
-    pub fn writers(&self) -> Arc<Writers> {
-        self.writers.clone()
+    /// What is open.
+    pub fn handles(&self) -> Arc<Handles> {
+        self.handles.clone()
     }
 
     /// Where the session's notifier is to be put.
@@ -83,18 +90,15 @@ impl Server {
         self.notifier.clone()
     }
 
-    /// A file is opened with these flags. Answers how it is cached.
-    pub(crate) fn opened(&self, id: FileId, node: INodeNo, flags: i32) -> Result<FopenFlags> {
+    /// A file is opened with these flags. Answers with the handle, and how it is cached.
+    pub(crate) fn opened(&self, id: FileId, node: INodeNo, flags: i32) -> Result<(FileHandle, FopenFlags)> {
         let fs = self.fs()?;
-        let cached = caching::of_handle(fs, id, flags, self.writeback)?;
-        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        if writes && cached.contains(FopenFlags::FOPEN_DIRECT_IO) && fs.xattr(id, CAPABILITY).is_ok() {
+        let (handle, cached) = self.handles.open(fs, (id, node), flags, self.writeback)?;
+        let past = cached.contains(FopenFlags::FOPEN_DIRECT_IO);
+        if past && caching::writes(flags) && fs.xattr(id, CAPABILITY).is_ok() {
             self.capable.note(node);
         }
-        if self.writeback {
-            self.writers.opened(node, flags);
-        }
-        Ok(cached)
+        Ok((handle, cached))
     }
 
     pub(crate) fn fs(&self) -> Result<&Filesystem> {
@@ -241,7 +245,7 @@ impl Server {
             // asked for its size first: the commit comes with the second call
             CONTROL_SYNC if size == 0 => reply.size(2),
             _ => self.syncer.commit_all(
-                self.writers.nodes(),
+                self.held_back(),
                 Box::new(move |result| match result {
                     Ok(()) => reply.data(b"ok"),
                     Err(error) => reply.error(error),
