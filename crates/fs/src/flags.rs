@@ -72,15 +72,16 @@ impl Filesystem {
             mask |= f;
             value |= if has(a) { f } else { 0 };
         }
-        let nocow = match stat.kind() {
-            Kind::File if stat.size > 0 => 0,
-            Kind::File => flags::NODATACOW | flags::NODATASUM,
-            _ => flags::NODATACOW,
-        };
-        mask |= nocow;
-        value |= if has(attr::NOCOW) { nocow } else { 0 };
-        self.set_flags(id, mask, value)
+        self.set_flags_by(id, |stat| {
+            let nocow = match stat.kind() {
+                Kind::File if stat.size > 0 => 0,
+                Kind::File => flags::NODATACOW | flags::NODATASUM,
+                _ => flags::NODATACOW,
+            };
+            (mask | nocow, value | if has(attr::NOCOW) { nocow } else { 0 })
+        })
     }
+
     /// The flags for compression come and go with the property.
     fn set_compress_flags(&self, stat: &Stat, yes: bool, no: bool) -> Result<()> {
         let wanted = match (yes, no) {

@@ -47,7 +47,10 @@ impl Filesystem {
             return Ok(());
         }
         for ino in file::inode::orphans(&self.engine, &tree)? {
-            if !state.held.lock().contains_key(&FileId { tree: id, ino }) {
+            let orphan = FileId { tree: id, ino };
+            // with the inode's lock, since others may be about to do the same
+            let _data = state.inode(orphan).write();
+            if !state.held.lock().contains_key(&orphan) {
                 file::truncate::evict(&self.engine, &tree, ino)?;
             }
         }

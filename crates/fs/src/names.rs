@@ -146,6 +146,7 @@ impl Filesystem {
     /// Gives a file another name, in the same subvolume.
     pub fn link(&self, id: FileId, dir: FileId, name: &[u8]) -> Result<()> {
         let state = self.write_state()?;
+        let mut kept = None;
         {
             let _names = state.namespace.lock();
             if id.tree != dir.tree {
@@ -159,8 +160,11 @@ impl Filesystem {
             if stat.kind() == Kind::Directory {
                 return Err(Error::NotPermitted);
             }
-            if stat.nlink == 0 && !self.write_state()?.held.lock().contains_key(&id) {
-                return Err(Error::NotFound);
+            if stat.nlink == 0 {
+                // whoever has it may let go of it at any time
+                let mut held = state.held.lock();
+                *held.get_mut(&id).ok_or(Error::NotFound)? += 1;
+                kept = Some(Kept { fs: self, id });
             }
             if stat.nlink >= LINKS_MAX {
                 return Err(Error::TooManyLinks);
@@ -176,6 +180,7 @@ impl Filesystem {
                 inode::update(trans, &tree, id.ino, |item| item.ctime = now)
             })?;
         }
+        drop(kept);
         self.after_operation()
     }
 
@@ -271,9 +276,10 @@ impl Filesystem {
     /// Makes an empty subvolume.
     pub fn create_subvolume(&self, dir: FileId, name: &[u8], uid: u32, gid: u32) -> Result<TreeId> {
         let state = self.write_state()?;
-        let uuid = self.new_uuid()?;
         let id = {
             let _names = state.namespace.lock();
+            // inside of the lock: where the clock is fixed it follows from what there is
+            let uuid = self.new_uuid()?;
             self.tree_to_change(dir)?;
             self.check_dir_gains(&self.stat(dir)?)?;
             let new = NewSubvolume {
@@ -330,8 +336,15 @@ impl Filesystem {
 
     pub(crate) fn evict_unless_held(&self, id: FileId) -> Result<()> {
         let state = self.write_state()?;
-        if state.held.lock().contains_key(&id) {
-            return Ok(());
+        {
+            let _names = state.namespace.lock();
+            let is_gone = match self.stat(id) {
+                Err(Error::NotFound) => true,
+                stat => stat?.nlink == 0,
+            };
+            if !is_gone || state.held.lock().contains_key(&id) {
+                return Ok(());
+            }
         }
         let tree = self.engine.tree(id.tree)?;
         let _data = state.inode(id).write();
@@ -340,6 +353,19 @@ impl Filesystem {
             Err(Error::NoSpace) => Ok(()),
             other => other,
         }
+    }
+}
+
+/// An inode without a name that an operation holds.
+struct Kept<'a> {
+    fs: &'a Filesystem,
+    id: FileId,
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        // what could not be removed now is an orphan, and goes the next time
+        let _ = self.fs.release(self.id, 1);
     }
 }
 
@@ -355,8 +381,23 @@ pub(crate) fn add_name(
     index: u64,
     now: Timespec,
 ) -> Result<()> {
-    edit::add_ref(trans, tree, ino, dir, name, index)?;
     inode::update(trans, tree, ino, |item| item.nlink = (item.nlink.get() + 1).into())?;
+    move_name(trans, tree, dir, name, ino, kind, index, now)
+}
+
+/// The same without the link count: the name that comes stands for one that went.
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn move_name(
+    trans: &mut Trans<'_>,
+    tree: &Tree,
+    dir: u64,
+    name: &[u8],
+    ino: u64,
+    kind: u8,
+    index: u64,
+    now: Timespec,
+) -> Result<()> {
+    edit::add_ref(trans, tree, ino, dir, name, index)?;
     edit::add_entry(trans, tree, dir, name, Target::Inode(ino), kind, index)?;
     change_dir(trans, tree, dir, 2 * name.len() as i64, now)
 }

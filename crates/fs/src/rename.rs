@@ -1,6 +1,6 @@
 //! Renaming: a name moves, replaces another, or changes places with it.
 
-use crate::names::{add_name, change_dir, drop_link, remove_name};
+use crate::names::{change_dir, drop_link, move_name, remove_name};
 use crate::{Error, FileId, Filesystem, Kind, Result};
 use buttery_disk::dir::file_type;
 use buttery_engine::dir::{self, Target, edit};
@@ -182,11 +182,7 @@ fn take_out(
     match what.target {
         Target::Inode(ino) => {
             remove_name(trans, &end.tree, end.dir.ino, end.name, ino, what.index, now)?;
-            inode::update(trans, &end.tree, ino, |item| {
-                // it comes back with its new name
-                item.nlink = item.nlink.get().saturating_sub(1).into();
-                item.ctime = now;
-            })
+            inode::update(trans, &end.tree, ino, |item| item.ctime = now)
         }
         Target::Subvolume(id) => {
             edit::remove_entry(trans, &end.tree, end.dir.ino, end.name, what.index)?;
@@ -204,7 +200,7 @@ fn put_in(
     now: buttery_disk::inode::Timespec,
 ) -> Result<()> {
     match what.target {
-        Target::Inode(ino) => add_name(trans, &end.tree, end.dir.ino, end.name, ino, what.kind, index, now),
+        Target::Inode(ino) => move_name(trans, &end.tree, end.dir.ino, end.name, ino, what.kind, index, now),
         Target::Subvolume(id) => subvol_edit::link(trans, &end.tree, id, end.dir.ino, end.name, index, now),
     }
 }

@@ -175,14 +175,24 @@ impl Filesystem {
 
     /// Sets the inode's flags ([`flags`](buttery_disk::inode::flags)) of `mask` to those of `value`.
     pub fn set_flags(&self, id: FileId, mask: u64, value: u64) -> Result<()> {
+        self.set_flags_by(id, |_| (mask, value))
+    }
+
+    /// The same with mask and value by what the file is, which does not change in between.
+    pub(crate) fn set_flags_by(&self, id: FileId, by: impl FnOnce(&Stat) -> (u64, u64)) -> Result<()> {
+        let state = self.write_state()?;
         let tree = self.tree_to_change(id)?;
         let now = self.now();
-        self.engine.change(2, Purpose::Change, |trans| {
-            inode::update(trans, &tree, id.ino, |item| {
-                item.flags = (item.flags.get() & !mask | value & mask).into();
-                item.ctime = now;
-            })
-        })?;
+        {
+            let _data = state.inode(id).write();
+            let (mask, value) = by(&self.stat(id)?);
+            self.engine.change(2, Purpose::Change, |trans| {
+                inode::update(trans, &tree, id.ino, |item| {
+                    item.flags = (item.flags.get() & !mask | value & mask).into();
+                    item.ctime = now;
+                })
+            })?;
+        }
         self.after_operation()
     }
 

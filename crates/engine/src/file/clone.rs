@@ -7,7 +7,7 @@ use crate::tree::Tree;
 use crate::txn::{ExtentKind, Purpose};
 use crate::{Engine, Error, Result};
 use buttery_disk::extent::FileExtentItem;
-use buttery_disk::inode::Timespec;
+use buttery_disk::inode::{InodeItem, Timespec};
 use buttery_disk::zerocopy::IntoBytes;
 
 /// Items that one extent changes in the file that gets it.
@@ -92,19 +92,41 @@ fn share(
             return Err(Error::corrupt(from.tree.id(), key, "data in an item among other extents"));
         }
     };
-    replace::drop_in_steps(engine, to.tree, to.ino, place(at), place(stop), now)?;
-    engine.change(ITEMS, Purpose::Change, |trans| {
-        let mut bytes = 0;
-        if let Some((offset, part)) = shared {
-            to.tree.write(trans).insert(extents::key(to.ino, offset), part.as_bytes())?;
-            let backref = data_ref(to.tree.id().0, to.ino, offset, part.offset.get());
-            let (bytenr, len) = (part.disk_bytenr.get(), part.disk_num_bytes.get());
-            trans.add_ref(bytenr, len, ExtentKind::Data, backref, 1)?;
-            bytes = part.num_bytes.get() as i64;
-        }
-        inode::update(trans, to.tree, to.ino, |item| {
-            replace::count_bytes(item, bytes, now);
-            item.size = item.size.get().max(size.min(place(stop))).into();
-        })
-    })
+    let (start, end) = (place(at), place(stop));
+    let Some((shared_from, part)) = shared else {
+        replace::drop_in_steps(engine, to.tree, to.ino, start, end, now)?;
+        return engine.change(ITEMS, Purpose::Change, |trans| {
+            inode::update(trans, to.tree, to.ino, |item| grow(item, 0, size.min(end), now))
+        });
+    };
+    // what goes and what comes in its place are one transaction, from the end on
+    let mut stop = end;
+    while stop > start {
+        stop = engine.change(ITEMS + replace::STEP_ITEMS, Purpose::Change, |trans| {
+            let dropped = replace::drop_extents(trans, to.tree, to.ino, start, stop, replace::STEP)?;
+            let from = dropped.from.max(shared_from);
+            let mut bytes = -(dropped.bytes as i64);
+            if from < stop {
+                let piece = FileExtentItem {
+                    offset: (part.offset.get() + (from - shared_from)).into(),
+                    num_bytes: (stop - from).into(),
+                    ..part
+                };
+                to.tree.write(trans).insert(extents::key(to.ino, from), piece.as_bytes())?;
+                let backref = data_ref(to.tree.id().0, to.ino, from, piece.offset.get());
+                let (bytenr, len) = (piece.disk_bytenr.get(), piece.disk_num_bytes.get());
+                trans.add_ref(bytenr, len, ExtentKind::Data, backref, 1)?;
+                bytes += (stop - from) as i64;
+            }
+            inode::update(trans, to.tree, to.ino, |item| grow(item, bytes, size.min(end), now))?;
+            Ok(dropped.from)
+        })?;
+    }
+    Ok(())
+}
+
+/// The target has more or fewer bytes, and ends at `size` or later.
+fn grow(item: &mut InodeItem, bytes: i64, size: u64, now: Option<Timespec>) {
+    replace::count_bytes(item, bytes, now);
+    item.size = item.size.get().max(size).into();
 }

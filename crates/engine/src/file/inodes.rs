@@ -111,19 +111,23 @@ impl Inodes {
         }
     }
 
-    /// Writes what is newer than the trees into them. All of it lies in leaves of this transaction.
+    /// Writes what is newer than the trees into them. All of it lies in leaves of this transaction. There are no handles
+    /// meanwhile, so nothing becomes newer; but there are readers, for whose sake an entry stays dirty, and so here,
+    /// until the tree has it.
     pub fn flush(&self, trans: &mut Trans<'_>) -> Result<()> {
         let mut dirty = Vec::new();
         for shard in &self.0 {
-            for (key, entry) in shard.lock().iter_mut().filter(|(_, entry)| entry.dirty) {
-                entry.dirty = false;
-                dirty.push((*key, entry.item));
-            }
+            let shard = shard.lock();
+            dirty
+                .extend(shard.iter().filter(|(_, entry)| entry.dirty).map(|(key, entry)| (*key, entry.item)));
         }
         dirty.sort_unstable_by_key(|(key, _)| *key);
         for ((id, ino), item) in dirty {
             let tree = trans.engine().tree(TreeId(id))?;
             write(trans, &tree, ino, &item)?;
+            if let Some(entry) = self.shard(tree.id(), ino).get_mut(&(id, ino)) {
+                entry.dirty = false;
+            }
         }
         Ok(())
     }

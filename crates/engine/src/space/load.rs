@@ -47,23 +47,37 @@ pub(crate) fn load(engine: &Engine) -> Result<BTreeMap<u64, Arc<Group>>> {
 
 /// Reads the free space of the groups that serve a class and were not read yet.
 pub(crate) fn load_free(engine: &Engine, class: Class) -> Result<()> {
-    let writer = engine.writer()?;
-    for group in writer.space.groups(class) {
-        if !group.is_loaded() {
-            load_group(engine, &group)?;
-        }
+    let space = &engine.writer()?.space;
+    if space.groups(class).iter().all(|group| group.is_loaded()) {
+        return Ok(());
+    }
+    // no group goes while it is read
+    let _one = space.allocating.lock();
+    for group in space.groups(class).iter().filter(|group| !group.is_loaded()) {
+        load_group(engine, group)?;
     }
     Ok(())
 }
 
 fn load_group(engine: &Engine, group: &Group) -> Result<()> {
-    let mut free = fst::read(engine, group)?;
-    // freed by a transaction that is not on the device yet, though the tree says so already
-    for (start, len) in engine.writer()?.space.pinned_in(group.start, group.end()) {
-        free.remove(start, len);
+    let space = &engine.writer()?.space;
+    loop {
+        let before = engine.last_committed();
+        let mut free = fst::read(engine, group)?;
+        let done = space.with_pinned_in(group.start, group.end(), |pinned| {
+            // what a commit has unpinned meanwhile, the tree may not have told of
+            let same = engine.last_committed() == before;
+            if same {
+                // freed by a transaction that is not on the device yet, though the tree says so already
+                pinned.iter().for_each(|&(start, len)| free.remove(start, len));
+                set_free(engine, group, free);
+            }
+            same
+        });
+        if done {
+            return Ok(());
+        }
     }
-    set_free(engine, group, free);
-    Ok(())
 }
 
 /// Tells a group what is free in it; what copies of the superblock take is left out.

@@ -171,7 +171,8 @@ impl Space {
 
     /// The transaction is frozen: what it freed waits apart from what the next one frees.
     pub(crate) fn freeze_pinned(&self) {
-        *self.committing.lock() = std::mem::take(&mut *self.pinned.lock());
+        let mut pinned = self.pinned.lock();
+        *self.committing.lock() = std::mem::take(&mut *pinned);
     }
 
     /// What the transaction that is being written freed.
@@ -181,21 +182,22 @@ impl Space {
 
     /// The commit is on the device: what it freed may be given out.
     pub(crate) fn unpin(&self) {
-        for (start, len) in self.committing() {
+        let mut committing = self.committing.lock();
+        for (&start, &len) in committing.iter() {
             if let Ok(group) = self.group(start) {
                 group.unpin(start, len);
             }
         }
-        self.committing.lock().clear();
+        committing.clear();
     }
 
-    /// Every range that is freed but not yet given out.
-    pub(crate) fn pinned_in(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
-        let mut out = Vec::new();
-        for map in [&self.committing, &self.pinned] {
-            out.extend(map.lock().range(start..end).map(|(&s, &l)| (s, l)));
-        }
-        out
+    /// Calls `with` with every range that is freed but not yet given out; none of them changes its state meanwhile.
+    pub(crate) fn with_pinned_in<R>(&self, start: u64, end: u64, with: impl FnOnce(&[(u64, u64)]) -> R) -> R {
+        // in the order in which they move
+        let (pinned, committing) = (self.pinned.lock(), self.committing.lock());
+        let ranges: Vec<_> =
+            [&pinned, &committing].iter().flat_map(|m| m.range(start..end)).map(|(&s, &l)| (s, l)).collect();
+        with(&ranges)
     }
 
     /// Bytes used in all groups.

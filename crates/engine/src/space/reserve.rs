@@ -73,7 +73,8 @@ pub(crate) fn metadata(engine: &Engine, items: u64, purpose: Purpose) -> Result<
         if tries == 0 {
             // handles are short-lived, but the threads that have them need not be running
             if waits == 0 || engine.writer()?.space.reserved() == 0 {
-                return Err(Error::NoSpace);
+                // the last of them may have ended just now
+                return if try_reserve(engine, need, purpose)? { Ok(need) } else { Err(Error::NoSpace) };
             }
             waits -= 1;
             std::thread::sleep(WAIT);

@@ -52,8 +52,10 @@ impl Engine {
         let result = match writer.txn.modified.load(Ordering::Acquire) || self.volume().has_new_faults() {
             true => self.commit_changes(),
             // data that were written in place are behind no item
-            false if writer.txn.unflushed.swap(false, Ordering::AcqRel) => {
-                self.volume().flush().map_err(Into::into)
+            false if writer.txn.is_unflushed() => {
+                let written = writer.txn.written();
+                let flushed = self.volume().flush();
+                flushed.map(|()| writer.txn.flushed(written)).map_err(Into::into)
             }
             false => Ok(()),
         };
@@ -67,9 +69,8 @@ impl Engine {
     pub fn is_committed(&self) -> bool {
         let Ok(writer) = self.writer() else { return true };
         let txn = &writer.txn;
-        let changed = txn.modified.load(Ordering::Acquire)
-            || txn.unflushed.load(Ordering::Acquire)
-            || self.volume().has_new_faults();
+        let changed =
+            txn.modified.load(Ordering::Acquire) || txn.is_unflushed() || self.volume().has_new_faults();
         if txn.is_aborted() || changed {
             return false;
         }
@@ -266,8 +267,9 @@ impl Engine {
         let writer = self.writer()?;
         self.write_blocks(&frozen.blocks)?;
         let volume = self.volume();
-        writer.txn.unflushed.store(false, Ordering::Release);
+        let written = writer.txn.written();
         volume.flush()?;
+        writer.txn.flushed(written);
         let devid = frozen.sb.dev_item.devid.get();
         volume.write_super(devid, &frozen.sb)?;
         volume.flush()?;

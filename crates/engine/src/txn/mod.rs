@@ -39,8 +39,9 @@ pub(crate) struct Transactions {
     reason: Mutex<Option<String>>,
     /// Something changed since the last commit.
     modified: AtomicBool,
-    /// Data were written in place since the last flush, and no item changed.
-    unflushed: AtomicBool,
+    /// How often data were written in place, with no item telling of it, and how many of these are flushed.
+    written: AtomicU64,
+    flushed: AtomicU64,
     /// The last transaction that is on the device.
     committed: AtomicU64,
 }
@@ -62,7 +63,8 @@ impl Transactions {
             aborted: false.into(),
             reason: Mutex::new(None),
             modified: false.into(),
-            unflushed: false.into(),
+            written: 0.into(),
+            flushed: 0.into(),
             committed: committed.into(),
         }
     }
@@ -87,7 +89,21 @@ impl Transactions {
 
     /// Data were written to the device of which no item tells.
     pub fn wrote_in_place(&self) {
-        self.unflushed.store(true, Ordering::Release);
+        self.written.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How far a flush that begins now reaches.
+    fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// What was written up to then is flushed.
+    fn flushed(&self, written: u64) {
+        self.flushed.fetch_max(written, Ordering::AcqRel);
+    }
+
+    fn is_unflushed(&self) -> bool {
+        self.flushed.load(Ordering::Acquire) < self.written()
     }
 
     fn join(&self) -> Result<u64> {
