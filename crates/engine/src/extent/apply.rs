@@ -50,15 +50,14 @@ pub(crate) fn run(trans: &mut Trans<'_>, bytenr: u64, free_space: &mut fst::Chan
 }
 
 fn bring(editor: &mut Editor<'_, '_>, bytenr: u64, head: &Head) -> Result<Fate> {
-    let net: i64 = head.refs.values().sum();
     if head.is_new {
-        if net == 0 {
+        if head.refs.sum() == 0 {
             return Ok(Fate::Unknown);
         }
         insert(editor, bytenr, head)?;
         return Ok(Fate::Made);
     }
-    if head.refs.values().all(|&n| n == 0) && head.flags == 0 {
+    if head.refs.iter().all(|(_, n)| n == 0) && head.flags == 0 {
         return Ok(Fate::Stays);
     }
     Ok(if update(editor, bytenr, head)? { Fate::Gone } else { Fate::Stays })
@@ -76,8 +75,6 @@ fn insert(editor: &mut Editor<'_, '_>, bytenr: u64, head: &Head) -> Result<()> {
             (Key::new(bytenr, item::METADATA_ITEM, level as u64), flags::TREE_BLOCK)
         }
     };
-    let refs: Vec<(BackRef, i64)> =
-        head.refs.iter().map(|(r, n)| (*r, *n)).filter(|(_, n)| *n != 0).collect();
     let fixed = ExtentItem {
         refs: 0.into(),
         generation: editor.trans().id().into(),
@@ -86,7 +83,7 @@ fn insert(editor: &mut Editor<'_, '_>, bytenr: u64, head: &Head) -> Result<()> {
     let mut data = fixed.as_bytes().to_vec();
     let max = inline_max(editor);
     let mut total = 0;
-    for (backref, count) in refs {
+    for (backref, count) in head.refs.iter().filter(|(_, n)| *n != 0) {
         if count < 0 {
             return Err(negative(bytenr, backref));
         }
@@ -116,9 +113,8 @@ fn update(editor: &mut Editor<'_, '_>, bytenr: u64, head: &Head) -> Result<bool>
     let mut total = fixed.refs.get() as i64;
     // additions first, so that an extent that changes hands is never without a reference
     let (adds, drops): (Vec<_>, Vec<_>) =
-        head.refs.iter().filter(|(_, n)| **n != 0).partition(|(_, n)| **n > 0);
+        head.refs.iter().filter(|(_, n)| *n != 0).partition(|(_, n)| *n > 0);
     for (backref, count) in adds.into_iter().chain(drops) {
-        let (backref, count) = (*backref, *count);
         total += count;
         let found = inline_refs(&data, start).find(|r| r.backref == backref);
         match found {

@@ -3,7 +3,7 @@
 use buttery_disk::extent::{BackRef, flags};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// What an extent is.
@@ -23,7 +23,51 @@ pub(crate) struct Head {
     /// Flags to set in the extent item.
     pub flags: u64,
     /// How often each reference was added (positive) or dropped, in sum.
-    pub refs: BTreeMap<BackRef, i64>,
+    pub refs: RefCounts,
+}
+
+/// Counts by reference, in their order. Nearly every extent has one, which takes no memory of its own: one thread would
+/// allocate it, and the commit's free it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RefCounts(SmallVec<[(BackRef, i64); 1]>);
+
+impl RefCounts {
+    /// Adds to a count. Answers whether the reference is a new one.
+    fn add(&mut self, backref: BackRef, by: i64) -> bool {
+        match self.0.binary_search_by_key(&backref, |(r, _)| *r) {
+            Ok(at) => {
+                self.0[at].1 += by;
+                false
+            }
+            Err(at) => {
+                self.0.insert(at, (backref, by));
+                true
+            }
+        }
+    }
+
+    /// The count of one; 0 if there is none.
+    pub fn get(&self, backref: BackRef) -> i64 {
+        self.0.binary_search_by_key(&backref, |(r, _)| *r).map_or(0, |at| self.0[at].1)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (BackRef, i64)> {
+        self.0.iter().copied()
+    }
+
+    /// All counts together.
+    pub fn sum(&self) -> i64 {
+        self.0.iter().map(|(_, count)| count).sum()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 const SHARDS: usize = 16;
@@ -48,7 +92,7 @@ impl DelayedRefs {
         let mut shard = self.shard(bytenr).lock();
         let head = shard.entry(bytenr).or_insert_with(|| {
             self.heads.fetch_add(1, Ordering::Relaxed);
-            Head { len, kind, is_new: false, flags: 0, refs: BTreeMap::new() }
+            Head { len, kind, is_new: false, flags: 0, refs: RefCounts::default() }
         });
         change(head);
     }
@@ -63,11 +107,9 @@ impl DelayedRefs {
     }
 
     fn count(&self, head: &mut Head, backref: BackRef, by: i64) {
-        let count = head.refs.entry(backref).or_insert_with(|| {
+        if head.refs.add(backref, by) {
             self.refs.fetch_add(1, Ordering::Relaxed);
-            0
-        });
-        *count += by;
+        }
     }
 
     /// A reference more, or fewer.
@@ -88,7 +130,7 @@ impl DelayedRefs {
     /// What is pending for an extent: references in sum, and flags.
     pub fn pending(&self, bytenr: u64) -> (i64, u64) {
         match self.shard(bytenr).lock().get(&bytenr) {
-            Some(head) => (head.refs.values().sum(), head.flags),
+            Some(head) => (head.refs.sum(), head.flags),
             None => (0, 0),
         }
     }
@@ -96,7 +138,7 @@ impl DelayedRefs {
     /// The pending references of an extent: all, and those of one kind.
     pub fn pending_of(&self, bytenr: u64, backref: BackRef) -> (i64, i64) {
         match self.shard(bytenr).lock().get(&bytenr) {
-            Some(head) => (head.refs.values().sum(), head.refs.get(&backref).copied().unwrap_or_default()),
+            Some(head) => (head.refs.sum(), head.refs.get(backref)),
             None => (0, 0),
         }
     }
