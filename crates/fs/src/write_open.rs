@@ -19,7 +19,7 @@ const INODE_LOCKS: usize = 1024;
 /// A commit begins when this many bytes of tree blocks have changed.
 const DIRTY_MAX: u64 = 96 << 20;
 /// A commit begins when references of this many extents have changed.
-const REFS_MAX: usize = 60_000;
+const REFS_MAX: u64 = 60_000;
 
 /// What a file system that is open for writing has besides.
 pub(crate) struct WriteState {
@@ -154,9 +154,15 @@ impl Filesystem {
     /// Called after each operation: commits when a lot has changed.
     pub(crate) fn after_operation(&self) -> Result<()> {
         let Some(state) = &self.write else { return Ok(()) };
-        if state.operations.fetch_add(1, Ordering::Relaxed) % 64 == 0
-            && (self.engine.dirty_bytes() > DIRTY_MAX || self.engine.changed_extents() > REFS_MAX)
-        {
+        if !state.operations.fetch_add(1, Ordering::Relaxed).is_multiple_of(64) {
+            return Ok(());
+        }
+        let exceeds = |times: u64| {
+            self.engine.dirty_bytes() > times * DIRTY_MAX
+                || self.engine.changed_extents() as u64 > times * REFS_MAX
+        };
+        // while one commits others go on, but not without bound
+        if exceeds(1) && !self.engine.try_commit()? && exceeds(2) {
             self.engine.commit()?;
         }
         Ok(())

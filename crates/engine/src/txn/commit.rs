@@ -14,6 +14,7 @@ use buttery_disk::root::RootItem;
 use buttery_disk::superblock::{RootBackup, Superblock, flags};
 use buttery_disk::zerocopy::{FromBytes, IntoBytes};
 use buttery_disk::{Key, TreeId, item, objectid};
+use parking_lot::MutexGuard;
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,8 +45,20 @@ impl Engine {
     /// Commits the running transaction: returns when all that was changed before the call is on the device, data that
     /// were written in place too. Nothing is written if nothing was changed.
     pub fn commit(&self) -> Result<()> {
+        let one = self.writer()?.txn.commit.lock();
+        self.commit_alone(&one)
+    }
+
+    /// The same, unless a commit is under way already: that answers `false` at once.
+    pub fn try_commit(&self) -> Result<bool> {
+        match self.writer()?.txn.commit.try_lock() {
+            Some(one) => self.commit_alone(&one).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn commit_alone(&self, _one: &MutexGuard<'_, ()>) -> Result<()> {
         let writer = self.writer()?;
-        let _one = writer.txn.commit.lock();
         if writer.txn.is_aborted() {
             return Err(Error::Aborted);
         }
