@@ -56,6 +56,39 @@ fn a_handle_that_only_writes_is_seen_by_those_that_read() {
     mount.judge();
 }
 
+/// Who reads the end of a file while another appends never sees anything but what was appended.
+#[test]
+fn the_end_of_a_growing_file_is_read_right() {
+    let Some(()) = can_mount_and_judge() else { return };
+    let dir = TempDir::new("growing").expect("a folder");
+    let mount = Mount::create(&dir, "512M");
+    for reader_first in [false, true] {
+        let path = mount.join(format!("log-{reader_first}"));
+        File::create(&path).expect("a file");
+        let early = reader_first.then(|| File::open(&path).expect("the file"));
+        let mut writer = File::options().append(true).open(&path).expect("the file");
+        let reader = early.unwrap_or_else(|| File::open(&path).expect("the file"));
+        std::thread::scope(|scope| {
+            let writes = scope.spawn(move || {
+                for _ in 0..8000 {
+                    writer.write_all(&[b'x'; 97]).expect("a write");
+                }
+            });
+            let mut tail = [0; 5000];
+            while !writes.is_finished() {
+                let size = reader.metadata().expect("metadata").len();
+                let len = size.min(5000);
+                // through the page cache the kernel gives a little less while it writes at the end
+                let read = reader.read_at(&mut tail[..len as usize], size - len).expect("a read");
+                assert!(tail[..read].iter().all(|&b| b == b'x'), "of {size} bytes");
+            }
+            writes.join().expect("the writer");
+        });
+        assert_eq!(fs::read(&path).expect("the file"), [b'x'; 97 * 8000]);
+    }
+    mount.judge();
+}
+
 /// `write` answers before the server knows; nothing else may differ.
 #[test]
 fn held_back_writes_are_seen_sized_timed_and_copied() {

@@ -57,6 +57,7 @@ fn fsx(label: &str, seeds: std::ops::Range<u32>, operations: u32, configuration:
 }
 
 /// Without a commit after each mapped write, so that what the page cache and the server hold is mixed for long.
+/// `BUTTERY_SIM_ROUNDS=10` makes a million of them.
 #[test]
 fn a_hundred_thousand_operations() {
     let configuration = "
@@ -80,7 +81,8 @@ fn a_hundred_thousand_operations() {
         sendfile = 1.0
         posix_fadvise = 1.0
     ";
-    fsx("fsx", 1..11, 10_000, configuration, How::Plain);
+    let rounds: u32 = std::env::var("BUTTERY_SIM_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    fsx("fsx", 1..1 + 10 * rounds, 10_000, configuration, How::Plain);
     fsx("fsx-writeback", 31..33, 10_000, configuration, How::Writeback);
 }
 
