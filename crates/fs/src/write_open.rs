@@ -162,8 +162,8 @@ impl Filesystem {
                 || self.engine.changed_extents() as u64 > times * REFS_MAX
         };
         // while one commits others go on, but not without bound
-        if exceeds(1) && !self.engine.try_commit()? && exceeds(2) {
-            self.engine.commit()?;
+        while exceeds(1) && !self.engine.try_commit()? && exceeds(2) {
+            self.engine.await_commit()?;
         }
         Ok(())
     }

@@ -17,13 +17,14 @@ const PAST: FileHandle = FileHandle(1);
 /// O_DIRECT goes past the cache whatever others do.
 const DIRECT: FileHandle = FileHandle(2);
 
-/// Whether a handle would better go past the page cache. With `writeback` the kernel holds writes back.
+/// Whether a handle would better go past the page cache. With `through` only who asks for
+/// direct I/O does.
 ///
 /// One that can only write does: nothing can be read from the cache through it, each write is a request with the cache as
 /// well, and without it no page is filled, and writers of one file need not wait for one another.
-fn wants_past(fs: &Filesystem, id: FileId, flags: i32, writeback: bool) -> Result<bool> {
+fn wants_past(fs: &Filesystem, id: FileId, flags: i32, through: bool) -> Result<bool> {
     match flags & libc::O_ACCMODE {
-        _ if writeback => Ok(false),
+        _ if through => Ok(false),
         libc::O_RDONLY => Ok(false),
         libc::O_WRONLY => Ok(true),
         _ => is_for_bulk(fs, id),
@@ -66,10 +67,10 @@ impl Handles {
         fs: &Filesystem,
         (id, node): (FileId, INodeNo),
         flags: i32,
-        writeback: bool,
+        through: bool,
     ) -> Result<(FileHandle, FopenFlags)> {
         let direct = flags & libc::O_DIRECT != 0;
-        let past = direct || wants_past(fs, id, flags, writeback)?;
+        let past = direct || wants_past(fs, id, flags, through)?;
         let mut files = self.0.lock();
         let open = files.entry(node.0).or_default();
         open.writers += usize::from(writes(flags));

@@ -53,11 +53,12 @@ impl fuser::Filesystem for Server {
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
             InitFlags::FUSE_EXPLICIT_INVAL_DATA,
             InitFlags::FUSE_HAS_IOCTL_DIR,
-            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
         ] {
             // an older kernel does without
             let _ = config.add_capabilities(wanted);
         }
+        // it came with the kernel that drops pages which others write past the cache
+        self.may_go_past = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
         if self.writeback {
             config
                 .add_capabilities(InitFlags::FUSE_WRITEBACK_CACHE)

@@ -35,6 +35,8 @@ pub struct Server {
     pub(crate) acls: bool,
     /// The kernel holds buffered writes back.
     pub(crate) writeback: bool,
+    /// Pages that are written over past the cache are dropped from it.
+    pub(crate) may_go_past: bool,
     /// What is open.
     pub(crate) handles: Arc<Handles>,
     /// Who may have capabilities to lose.
@@ -64,6 +66,7 @@ impl Server {
             closed,
             acls,
             writeback,
+            may_go_past: true,
             handles,
             capable: Capable::default(),
             notifier,
@@ -93,7 +96,8 @@ impl Server {
     /// A file is opened with these flags. Answers with the handle, and how it is cached.
     pub(crate) fn opened(&self, id: FileId, node: INodeNo, flags: i32) -> Result<(FileHandle, FopenFlags)> {
         let fs = self.fs()?;
-        let (handle, cached) = self.handles.open(fs, (id, node), flags, self.writeback)?;
+        let (handle, cached) =
+            self.handles.open(fs, (id, node), flags, self.writeback || !self.may_go_past)?;
         let past = cached.contains(FopenFlags::FOPEN_DIRECT_IO);
         if past && caching::writes(flags) && fs.xattr(id, CAPABILITY).is_ok() {
             self.capable.note(node);
@@ -146,6 +150,8 @@ impl Server {
             fs.truncate(id, size)?;
             if !privileged {
                 fs.kill_privileges(id)?;
+            } else {
+                fs.drop_capabilities(id)?;
             }
         }
         if (set.uid.is_some() || set.gid.is_some()) && set.mode.is_none() {
@@ -156,7 +162,11 @@ impl Server {
             }
         }
         if set != SetAttr::default() {
-            fs.set_attr(id, &set)?;
+            match fs.set_attr(id, &set) {
+                // times of writes that were held back until the file was made immutable: the writes count, times stay
+                Err(Error::NotPermitted) if self.writeback && set == set.only_of_writes() => {}
+                other => other?,
+            }
         }
         fs.stat(id)
     }

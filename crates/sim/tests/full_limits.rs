@@ -4,9 +4,13 @@
 use buttery::{Error, Fallocate, FileId, Filesystem, NewNode, Options, XattrMode};
 use buttery_codec::CsumType;
 use buttery_disk::chunk::bg;
+use buttery_judge::check::btrfs_check_data;
+use buttery_judge::guard::run;
 use buttery_judge::workload::rng::Rng;
+use buttery_judge::{Need, TempDir, need};
 use buttery_mkfs::MkfsOptions;
 use buttery_sim::image;
+use std::process::Command;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -146,4 +150,33 @@ fn a_write_ends_when_metadata_are_short_too() {
         assert!(!done("a write", &fs, answer), "there was space");
         empty(&fs, &format!("step {step}"));
     }
+}
+
+/// Where data and metadata share their groups, data leave what a commit needs.
+#[test]
+fn data_leave_space_for_commits_in_mixed_groups() {
+    let Some(()) = need(&[Need::KernelBtrfs, Need::Program("btrfs")]) else { return };
+    let dir = TempDir::new("mixed").expect("a folder");
+    let path = dir.join("image");
+    std::fs::File::create(&path).and_then(|f| f.set_len(256 * MIB)).expect("an image");
+    let mkfs = ["-q", "--mixed", "-O", "no-holes,free-space-tree"];
+    run(Command::new("mkfs.btrfs").args(mkfs).arg(&path)).expect("mkfs.btrfs");
+    let fs = Filesystem::open_writable(&[&path], &image::quiet()).expect("open");
+    let id = file(&fs, "large");
+    assert!(!done("fallocate", &fs, fs.fallocate(id, Fallocate::Allocate, 0, 1 << 40, false)));
+    assert!(!done("a write", &fs, fs.write(id, 0, &vec![1; 300 << 20])));
+    fs.sync().expect("a commit");
+    let small = file(&fs, "small");
+    let mut refused = false;
+    for n in 0..300 {
+        refused |= !done("a write", &fs, fs.write(small, n * MIB, &vec![2; MIB as usize]));
+    }
+    assert!(refused, "300 MiB in 256");
+    fs.sync().expect("a commit");
+    for name in ["large", "small"] {
+        fs.unlink(fs.root(), name.as_bytes()).expect("unlink");
+    }
+    fs.write(file(&fs, "after"), 0, &vec![3; 50 << 20]).expect("there is space again");
+    fs.close().expect("close");
+    btrfs_check_data(&path).unwrap_or_else(|e| panic!("{e}"));
 }

@@ -1,9 +1,11 @@
 //! Faults that the random tests found, each as short as it gets.
 
-use buttery::{FileId, Filesystem, NewNode};
+use buttery::{Fallocate, FileId, Filesystem, NewNode, attr};
 use buttery_device::Device;
 use buttery_engine::file;
 use buttery_engine::txn::Purpose;
+use buttery_judge::check::btrfs_check_data;
+use buttery_judge::{Need, TempDir, need};
 use buttery_mkfs::MkfsOptions;
 use buttery_sim::image;
 use std::sync::Arc;
@@ -81,4 +83,58 @@ fn a_piece_from_far_behind_is_truncated() {
     assert_eq!((fs.stat(to).expect("stat").size, fs.stat(to).expect("stat").nbytes), (0, 0));
     fs.truncate(from, 100_000).expect("truncate");
     fs.close().expect("close");
+}
+
+/// Two references of one extent whose hashes are the same stand behind each other; the second is found also after the first
+/// went.
+#[test]
+fn references_that_collide_are_found_when_one_is_gone() {
+    // the hashes of these two places are the same, whatever the subvolume and the inode
+    const FAR: u64 = 0x105E_C76F_1000;
+    for again in [false, true] {
+        let device = image::in_memory(256 << 20, &image::spread(1));
+        let fs = image::open(&device);
+        let [src, many, two] = ["src", "many", "two"]
+            .map(|name| fs.create(fs.root(), name.as_bytes(), NewNode::file(0o644)).expect("a file"));
+        fs.write(src, 0, &[7; 4096]).expect("data");
+        // until further ones are items of their own
+        for n in 0..200 {
+            fs.clone_range(src, 0, many, n << 20, 4096).expect("a clone");
+        }
+        fs.sync().expect("a commit");
+        for place in [0, FAR] {
+            fs.clone_range(src, 0, two, place, 4096).expect("a clone");
+            fs.sync().expect("a commit");
+        }
+        fs.fallocate(two, Fallocate::PunchHole, 0, 4096, true).expect("a hole");
+        fs.sync().expect("a commit");
+        if again {
+            fs.clone_range(src, 0, two, FAR, 4096).expect("the same again");
+            fs.sync().expect("a commit");
+        }
+        fs.fallocate(two, Fallocate::PunchHole, FAR, 4096, true).expect("a hole");
+        fs.sync().expect("a commit");
+        fs.close().expect("close");
+        if need(&[Need::Program("btrfs")]).is_some() {
+            let dir = TempDir::new("collide").expect("a folder");
+            image::dump(&*device, &dir.join("image"));
+            btrfs_check_data(&dir.join("image")).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+}
+
+/// A cache above was allowed to write when the file was opened; what it hands over later, in whole pages, counts.
+#[test]
+fn what_was_held_back_is_written_to_a_file_that_no_longer_changes() {
+    let (_device, fs) = new();
+    for flag in [attr::APPEND, attr::IMMUTABLE] {
+        let id = fs.create(fs.root(), flag.to_string().as_bytes(), NewNode::file(0o644)).expect("a file");
+        fs.write(id, 0, b"hello\n").expect("a write");
+        fs.set_attr_flags(id, flag).expect("flags");
+        assert!(matches!(fs.write(id, 0, b"jello\n"), Err(buttery::Error::NotPermitted)));
+        fs.write_held_back(id, 0, b"hello\nworld\n").expect("what was held back");
+        let mut seen = [0; 12];
+        fs.read(id, 0, &mut seen).expect("a read");
+        assert_eq!(&seen, b"hello\nworld\n");
+    }
 }

@@ -31,26 +31,44 @@ pub(super) fn change(editor: &mut Editor<'_, '_>, bytenr: u64, backref: BackRef,
     }
 }
 
-/// The key of a reference's item, and its count if it exists. Data references whose hashes collide stand at the next
-/// offsets.
+/// How far from its hash an item can stand: no chain of collisions was ever as long.
+const CHAIN_MAX: u64 = 1 << 16;
+
+/// The key of a reference's item, and its count if it exists.
 fn place(editor: &Editor<'_, '_>, bytenr: u64, backref: BackRef) -> Result<(Key, Option<u32>)> {
-    let mut key = Key::new(bytenr, backref.kind(), backref.sort_value());
-    loop {
-        let Some(data) = editor.get(key)? else { return Ok((key, None)) };
-        match backref {
-            BackRef::Data { .. } => {
-                let found = ExtentDataRef::read_from_bytes(&data)
-                    .map_err(|_| Error::corrupt(TreeId(objectid::EXTENT_TREE), key, "it has 28 bytes"))?;
-                if data_ref(&found) == backref {
-                    return Ok((key, Some(found.count.get())));
-                }
-            }
-            BackRef::SharedData { .. } => {
-                let bytes = data.get(..4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
-                return Ok((key, Some(bytes.unwrap_or(0))));
-            }
-            _ => return Ok((key, Some(1))),
-        }
-        key.offset = key.offset.wrapping_add(1);
+    let key = Key::new(bytenr, backref.kind(), backref.sort_value());
+    if let BackRef::Data { .. } = backref {
+        return place_of_data(editor, key, backref);
     }
+    let Some(data) = editor.get(key)? else { return Ok((key, None)) };
+    let count = match backref {
+        BackRef::SharedData { .. } => {
+            data.get(..4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
+        }
+        _ => 1,
+    };
+    Ok((key, Some(count)))
+}
+
+/// Data references whose hashes collide stand at the next offsets, also after those before them went; a new one takes the
+/// first that is free.
+fn place_of_data(editor: &Editor<'_, '_>, hashed: Key, backref: BackRef) -> Result<(Key, Option<u32>)> {
+    let mut free = hashed;
+    let mut cursor = editor.seek(hashed)?;
+    while let Some((key, data)) = cursor.item() {
+        let near = key.offset.checked_sub(hashed.offset).is_some_and(|far| far < CHAIN_MAX);
+        if (key.objectid, key.kind) != (hashed.objectid, hashed.kind) || !near {
+            break;
+        }
+        let found = ExtentDataRef::read_from_bytes(data)
+            .map_err(|_| Error::corrupt(TreeId(objectid::EXTENT_TREE), key, "it has 28 bytes"))?;
+        if data_ref(&found) == backref {
+            return Ok((key, Some(found.count.get())));
+        }
+        if key == free {
+            free.offset = free.offset.wrapping_add(1);
+        }
+        cursor.advance()?;
+    }
+    Ok((free, None))
 }

@@ -225,12 +225,16 @@ pub(crate) fn remove_empty(engine: &Engine) -> Result<usize> {
         let groups = space.groups(class);
         let mut left = groups.len();
         for group in groups.iter().filter(|g| g.flags & bg::TYPE_MASK != (bg::DATA | bg::METADATA)) {
-            if left <= 1 || !group.close_if_empty() {
-                continue;
-            }
-            if class == Class::Metadata && !reserve::metadata_is_ample(engine)? {
-                group.reopen();
-                continue;
+            {
+                // nobody reserves what is about to go
+                let _reserving = space.reserving.lock();
+                if left <= 1 || !group.close_if_empty() {
+                    continue;
+                }
+                if class == Class::Metadata && !reserve::metadata_is_ample(engine)? {
+                    group.reopen();
+                    continue;
+                }
             }
             // with what is at hand: looking for space could lead here again
             let result = engine.start_at_hand(8, Purpose::Free).and_then(|mut trans| {

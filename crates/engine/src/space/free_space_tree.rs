@@ -131,6 +131,11 @@ impl Changes {
         self.0.push(Change { start, len, free: false });
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

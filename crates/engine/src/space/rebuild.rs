@@ -33,8 +33,10 @@ pub(crate) fn rebuild(engine: &Engine) -> Result<()> {
     let new: u64 = found.iter().map(|(group, free)| fst::bytes_of(group, free, sector)).sum();
     // a reservation of one item is for four blocks; leaves may end up half full
     let items = (tree.bytes_used() + 3 * new).div_ceil(nodesize) / 4 + 8;
-    engine.change(items, Purpose::Change, |trans| {
-        let mut editor = tree.write(trans);
+    // neither a commit nor a new chunk: what was found is of the last commit
+    let mut trans = engine.start_at_hand(items, Purpose::Free)?;
+    let replaced = (|| {
+        let mut editor = tree.write(&mut trans);
         while let Some(key) = editor.seek(Key::new(0, 0, 0))?.key() {
             editor.remove_run(key, &mut |_, _| true)?;
         }
@@ -44,7 +46,8 @@ pub(crate) fn rebuild(engine: &Engine) -> Result<()> {
         let mut sb = writer.sb.lock();
         sb.compat_ro_flags = (sb.compat_ro_flags.get() | compat_ro::FREE_SPACE_TREE_VALID).into();
         Ok(())
-    })?;
+    })();
+    trans.end(replaced)?;
     engine.commit()
 }
 

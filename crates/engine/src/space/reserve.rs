@@ -36,6 +36,8 @@ fn commit_reserve(engine: &Engine) -> Result<u64> {
     }
     // an extent's further references may each stand in another leaf, and each may be a new item
     let refs = writer.refs.count_refs().max(writer.refs.len()) as u64;
+    // of those that ran ahead, the free-space tree is still to be told
+    let refs = refs + writer.refs.told_later() as u64;
     let touched = refs * 4 * nodesize;
     let grown = refs * REF_BYTES;
     // the leaves of the checksums that go with freed data, which may be half full
@@ -139,6 +141,9 @@ pub(crate) fn data_whole(engine: &Engine, want: u64) -> Result<Option<u64>> {
 pub(crate) fn data(engine: &Engine, want: u64) -> Result<(u64, u64)> {
     let space = &engine.writer()?.space;
     let sector = engine.volume().context().sectorsize as u64;
+    if space.is_mixed() {
+        return data_beside_metadata(engine, want);
+    }
     if let Some(whole) = space.alloc_data_again(want) {
         return Ok(whole);
     }
@@ -160,6 +165,34 @@ pub(crate) fn data(engine: &Engine, want: u64) -> Result<(u64, u64)> {
             return Err(Error::NoSpace);
         }
         // without a group that went, once more for what the commit gave back
+        tries = if give_back(engine)? { tries - 1 } else { 0 };
+    }
+}
+
+/// The same where data and metadata share their groups: data leave what metadata must have.
+fn data_beside_metadata(engine: &Engine, want: u64) -> Result<(u64, u64)> {
+    let space = &engine.writer()?.space;
+    let sector = engine.volume().context().sectorsize as u64;
+    load_free(engine, Class::Data)?;
+    let mut tries = TRIES;
+    loop {
+        let kept = global_reserve(engine)? + commit_reserve(engine)? + bytes_for(engine, 16);
+        {
+            let _one = space.reserving.lock();
+            let spare = space.available(Class::Metadata).saturating_sub(kept + space.reserved());
+            let most = want.min(spare / sector * sector);
+            if most > 0
+                && let Some(found) = space.alloc_data(most, sector)
+            {
+                return Ok(found);
+            }
+        }
+        if chunks::allocate(engine, Class::Data)? {
+            continue;
+        }
+        if tries == 0 {
+            return Err(Error::NoSpace);
+        }
         tries = if give_back(engine)? { tries - 1 } else { 0 };
     }
 }

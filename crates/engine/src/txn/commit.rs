@@ -30,6 +30,7 @@ const AHEAD_MIN: usize = 32;
 fn run_references(trans: &mut Trans<'_>, free_space: &mut free_space_tree::Changes) -> Result<()> {
     for bytenr in trans.writer().refs.addresses() {
         extent::apply::run(trans, bytenr, free_space)?;
+        trans.writer().refs.tell_later(free_space.len());
     }
     Ok(())
 }
@@ -55,6 +56,12 @@ impl Engine {
             Some(one) => self.commit_alone(&one).map(|()| true),
             None => Ok(false),
         }
+    }
+
+    /// Waits for the commit that is under way, if one is.
+    pub fn await_commit(&self) -> Result<()> {
+        drop(self.writer()?.txn.commit.lock());
+        Ok(())
     }
 
     fn commit_alone(&self, _one: &MutexGuard<'_, ()>) -> Result<()> {
@@ -152,6 +159,7 @@ impl Engine {
             while writer.refs.len() > 0 || !free_space.is_empty() {
                 run_references(&mut trans, &mut free_space)?;
                 std::mem::take(&mut free_space).run(&mut trans)?;
+                writer.refs.tell_later(0);
             }
             let groups = self.write_groups(&mut trans)?;
             let roots = self.write_roots(&mut trans)?;

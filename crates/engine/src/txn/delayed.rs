@@ -79,6 +79,8 @@ pub(crate) struct DelayedRefs {
     heads: AtomicUsize,
     /// References with changes, of all heads.
     refs: AtomicUsize,
+    /// Extents of which the free-space tree has not been told yet.
+    told_later: AtomicUsize,
     /// Bytes of the data extents among them that are older than this transaction, and whose checksums may go.
     old_data: AtomicU64,
 }
@@ -151,6 +153,16 @@ impl DelayedRefs {
     /// How many references have changes, of all extents.
     pub fn count_refs(&self) -> usize {
         self.refs.load(Ordering::Relaxed)
+    }
+
+    /// Extents that ran ahead of the commit, and of which the free-space tree is still to be told.
+    pub fn told_later(&self) -> usize {
+        self.told_later.load(Ordering::Relaxed)
+    }
+
+    /// So many are waiting for that.
+    pub fn tell_later(&self, count: usize) {
+        self.told_later.store(count, Ordering::Relaxed);
     }
 
     /// Bytes of the older data extents with changes.
