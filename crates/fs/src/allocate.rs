@@ -152,7 +152,7 @@ impl Filesystem {
             from.ino,
             &target,
             to.ino,
-            to_offset,
+            to_offset + len,
             stamp.into(),
         )? {
             let source = At { tree: &source, ino: from.ino, offset };

@@ -155,7 +155,7 @@ pub(crate) fn outline(engine: &Engine, tree: &Tree, ino: u64, how: How) -> Resul
     put(engine, tree, ino, 0, &block, item.size.get(), &item, how)
 }
 
-/// Before extents of `source` are shared with `target` from `offset` on. Answers `false` if there is nothing to share: the
+/// Before extents of `source` are shared with `target`, up to `end` there. Answers `false` if there is nothing to share: the
 /// source's data are in its item.
 pub fn prepare_for_clone(
     engine: &Engine,
@@ -163,7 +163,7 @@ pub fn prepare_for_clone(
     source_ino: u64,
     target: &Tree,
     ino: u64,
-    offset: u64,
+    end: u64,
     how: How,
 ) -> Result<bool> {
     if has_inline(engine, source, source_ino)? {
@@ -171,8 +171,7 @@ pub fn prepare_for_clone(
     }
     outline(engine, target, ino, how)?;
     let item = inode::read(engine, target, ino)?;
-    let sector = engine.volume().context().sectorsize as u64;
-    if offset >= item.size.get().next_multiple_of(sector) {
+    if end > item.size.get() {
         clear_behind_end(engine, target, ino, &item, how)?;
     }
     Ok(true)

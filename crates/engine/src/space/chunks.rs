@@ -6,6 +6,7 @@ use crate::txn::{Purpose, Trans};
 use crate::{Engine, Error, Result};
 use buttery_disk::check::sb::STRIPE_LEN;
 use buttery_disk::chunk::{BlockGroupItem, ChunkItem, DevExtent, DevItem, Stripe, bg};
+use buttery_disk::key::DiskKey;
 use buttery_disk::superblock::SYS_CHUNK_ARRAY_SIZE;
 use buttery_disk::zerocopy::{FromBytes, IntoBytes};
 use buttery_disk::{Key, TreeId, item, objectid};
@@ -117,6 +118,11 @@ fn insert(engine: &Engine, flags: u64, len: u64, places: &[u64]) -> Result<()> {
         sub_stripes: 1,
         stripes: places.iter().map(|&p| (devid, p)).collect(),
     };
+    let in_array = size_of::<DiskKey>() + size_of::<ChunkItem>() + places.len() * size_of::<Stripe>();
+    let array_len = writer.sb.lock().sys_chunk_array_size.get() as usize;
+    if flags & bg::SYSTEM != 0 && array_len + in_array > SYS_CHUNK_ARRAY_SIZE {
+        return Err(Error::NoSpace);
+    }
     // without a reservation: the groups that there are hold enough for these few items, by the global reserve
     let mut trans = engine.start_unreserved()?;
     let excluded = load::super_stripes(&chunk);
@@ -207,7 +213,7 @@ fn change_device_use(trans: &mut Trans<'_>, by: i64) -> Result<()> {
 fn add_to_array(trans: &mut Trans<'_>, key: Key, data: &[u8]) -> Result<()> {
     let mut sb = trans.writer().sb.lock();
     let at = sb.sys_chunk_array_size.get() as usize;
-    let entry = [buttery_disk::key::DiskKey::from(key).as_bytes(), data].concat();
+    let entry = [DiskKey::from(key).as_bytes(), data].concat();
     if at + entry.len() > SYS_CHUNK_ARRAY_SIZE {
         return Err(Error::NoSpace);
     }
