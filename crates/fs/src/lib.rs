@@ -46,7 +46,7 @@ pub use options::{Options, OptionsError, parse_size};
 pub use rename::RenameMode;
 pub use stat::{Kind, Stat, Time};
 pub use statfs::StatFs;
-pub use write::{SetAttr, XattrMode};
+pub use write::{CAPABILITY, SetAttr, XattrMode};
 
 use buttery_device::{Access, Device, FileDevice, Window};
 use buttery_disk::{Key, item, objectid};

@@ -11,6 +11,9 @@ use buttery_engine::file::write::How;
 use buttery_engine::tree::Tree;
 use buttery_engine::txn::Purpose;
 
+/// The attribute that holds a file's capabilities.
+pub const CAPABILITY: &[u8] = b"security.capability";
+
 /// Attributes to be changed; what is `None` stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
@@ -337,7 +340,7 @@ impl Filesystem {
 
     /// Takes file capabilities away, as every write does.
     pub fn drop_capabilities(&self, id: FileId) -> Result<()> {
-        match self.remove_xattr(id, b"security.capability") {
+        match self.remove_xattr(id, CAPABILITY) {
             Err(Error::NoAttribute) => Ok(()),
             other => other,
         }

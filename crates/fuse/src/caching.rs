@@ -114,9 +114,6 @@ pub fn writes(flags: i32) -> bool {
     flags & libc::O_ACCMODE != libc::O_RDONLY
 }
 
-/// The attribute that holds a file's capabilities.
-pub const CAPABILITY: &[u8] = b"security.capability";
-
 /// Files that may have capabilities. A write takes them away, whoever writes; for writes past the page cache the kernel
 /// leaves that to the server.
 #[derive(Default)]

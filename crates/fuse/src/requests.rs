@@ -482,7 +482,7 @@ impl fuser::Filesystem for Server {
         let made = self.create_node(req, parent, name, mode::REG | bits & 0o7777, umask, 0);
         let made = made.and_then(|id| {
             let entry = self.entry(id)?;
-            Ok((entry, self.opened(id, self.nodes.node(id), flags)?))
+            Ok((entry, self.handle(id, self.nodes.node(id), flags)?))
         });
         let ((ttl, attr), (handle, cached)) = ok!(reply, made);
         reply.created(&ttl, &attr, Generation(0), handle, cached);

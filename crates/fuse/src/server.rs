@@ -4,12 +4,13 @@
 //! there, attributes and pages are valid until they are changed through the mount.
 
 use crate::attr::{file_attr, split_rdev};
-use crate::caching::{CAPABILITY, Capable, Handles};
+use crate::caching::{Capable, Handles};
 use crate::nodes::Nodes;
 use crate::syncer::Syncer;
 use crate::{CONTROL_PID, CONTROL_STATS, CONTROL_SYNC, MountOptions, caching, errno};
 use buttery::{
-    DeviceStats, DirEntry, Error, FileId, Filesystem, Kind, NewNode, Result, SetAttr, Stat, XattrMode,
+    CAPABILITY, DeviceStats, DirEntry, Error, FileId, Filesystem, Kind, NewNode, Result, SetAttr, Stat,
+    XattrMode,
 };
 use fuser::{
     Errno, FileAttr, FileHandle, FopenFlags, Generation, INodeNo, Notifier, ReplyEntry, ReplyXattr, Request,
@@ -93,11 +94,15 @@ impl Server {
         self.notifier.clone()
     }
 
-    /// A file is opened with these flags. Answers with the handle, and how it is cached.
+    /// A new handle of a file, and how it is cached.
+    pub(crate) fn handle(&self, id: FileId, node: INodeNo, flags: i32) -> Result<(FileHandle, FopenFlags)> {
+        self.handles.open(self.fs()?, (id, node), flags, self.writeback || !self.may_go_past)
+    }
+
+    /// The same of a file that was there before, and may have capabilities.
     pub(crate) fn opened(&self, id: FileId, node: INodeNo, flags: i32) -> Result<(FileHandle, FopenFlags)> {
         let fs = self.fs()?;
-        let (handle, cached) =
-            self.handles.open(fs, (id, node), flags, self.writeback || !self.may_go_past)?;
+        let (handle, cached) = self.handle(id, node, flags)?;
         let past = cached.contains(FopenFlags::FOPEN_DIRECT_IO);
         if past && caching::writes(flags) && fs.xattr(id, CAPABILITY).is_ok() {
             self.capable.note(node);
@@ -148,10 +153,10 @@ impl Server {
         let mut set = set;
         if let Some(size) = size {
             fs.truncate(id, size)?;
-            if !privileged {
-                fs.kill_privileges(id)?;
-            } else {
+            if privileged {
                 fs.drop_capabilities(id)?;
+            } else {
+                fs.kill_privileges(id)?;
             }
         }
         if (set.uid.is_some() || set.gid.is_some()) && set.mode.is_none() {

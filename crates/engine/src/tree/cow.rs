@@ -71,8 +71,9 @@ impl Editor<'_, '_> {
         head.flags = new_block_flags().into();
         // until its reference is dropped nobody else may count those of a block that several trees have
         let writer = self.trans.writer();
-        let _alone = self.may_share(old, is_root).then(|| writer.sharing.lock());
-        let last = self.update_refs(old, &copy, is_root)?;
+        let shareable = self.may_share(old, is_root);
+        let _alone = shareable.then(|| writer.sharing.lock());
+        let last = self.update_refs(old, &copy, shareable)?;
         self.store.insert_dirty(new, copy);
         self.trans.drop_block_ref(self.tree.id(), bytenr, level)?;
         if last {
@@ -90,10 +91,9 @@ impl Editor<'_, '_> {
     }
 
     /// Moves the references of the children as the table above says. Answers whether the old block is now free.
-    fn update_refs(&mut self, old: &Block, new: &Block, is_root: bool) -> Result<bool> {
+    fn update_refs(&mut self, old: &Block, new: &Block, shareable: bool) -> Result<bool> {
         let header = old.node().header();
         let (bytenr, level) = (header.bytenr.get(), header.level);
-        let shareable = self.may_share(old, is_root);
         let (refs, flags) =
             if shareable { extent::block_refs(self.trans.engine(), bytenr, level)? } else { (1, 0) };
         if refs == 0 {

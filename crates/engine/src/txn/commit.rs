@@ -1,7 +1,7 @@
 //! The commit: everything that a transaction changed becomes one state on the device, or none of it does.
 //!
-//! Joins stop; delayed references, block groups and root items run to a fixed point, the root tree last; the dirty
-//! blocks are frozen and the next transaction may begin; then blocks, flush, superblocks, flush, and only then is what
+//! Most delayed references run while others go on. Then joins stop; the rest of them, block groups and root items run to a
+//! fixed point, the root tree last; the dirty blocks are frozen and the next transaction may begin; then blocks, flush, superblocks, flush, and only then is what
 //! was freed given out again.
 
 use super::Trans;
