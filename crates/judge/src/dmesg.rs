@@ -1,23 +1,14 @@
-//! What the kernel complained of while a test ran.
+//! What the kernel complained of while a test had a loop device.
 //!
-//! ```no_run
-//! # fn main() -> std::io::Result<()> {
-//! # let loops: Vec<buttery_judge::Loop> = vec![];
-//! let mark = buttery_judge::dmesg::Mark::now()?;
-//! // ... mount, read, write, unmount ...
-//! assert_eq!(mark.complaints(&loops)?, Vec::<String>::new());
-//! # Ok(())
-//! # }
-//! ```
+//! A loop device's name goes from one test to the next within milliseconds, so what the log says of it counts only
+//! from when it was attached and while it still is.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::Path;
 
 use rustix::fs::OFlags;
-
-use crate::guard::Loop;
 
 /// Messages at this level and below are warnings or worse.
 const LEVEL_WARNING: u32 = 4;
@@ -36,22 +27,15 @@ pub struct Mark {
 }
 
 impl Mark {
-    pub fn now() -> io::Result<Mark> {
+    pub(crate) fn now() -> io::Result<Mark> {
         Ok(Mark { sequence: records()?.last().map_or(0, |r| r.sequence + 1) })
     }
 
-    /// The warnings and errors about these devices since the mark, and any of the kernel's own faults.
-    pub fn complaints(&self, loops: &[Loop]) -> io::Result<Vec<String>> {
-        let devices: Vec<PathBuf> = loops.iter().map(|l| l.device().to_path_buf()).collect();
-        self.complaints_of(&devices)
-    }
-
-    /// The same for devices by path (`/dev/loop3`), which may be gone by now.
-    pub fn complaints_of(&self, devices: &[PathBuf]) -> io::Result<Vec<String>> {
-        let names: Vec<String> =
-            devices.iter().filter_map(|d| Some(d.file_name()?.to_string_lossy().into_owned())).collect();
+    /// The warnings and errors about a device (`/dev/loop3`) since the mark, and any of the kernel's own faults.
+    pub(crate) fn complaints_of(&self, device: &Path) -> io::Result<Vec<String>> {
+        let name = device.file_name().unwrap_or_default().to_string_lossy();
         let news = records()?.into_iter().filter(|r| r.sequence >= self.sequence);
-        Ok(news.filter(|r| is_complaint(r, &names)).map(|r| r.text).collect())
+        Ok(news.filter(|r| is_complaint(r, &name)).map(|r| r.text).collect())
     }
 }
 
@@ -61,12 +45,12 @@ struct Record {
     text: String,
 }
 
-fn is_complaint(record: &Record, names: &[String]) -> bool {
+fn is_complaint(record: &Record, name: &str) -> bool {
     if OOPSES.iter().any(|word| record.text.contains(word)) {
         return true;
     }
     record.level <= LEVEL_WARNING
-        && names.iter().any(|name| mentions(&record.text, name))
+        && mentions(&record.text, name)
         && !HARMLESS.iter().any(|word| record.text.contains(word))
 }
 
@@ -109,7 +93,7 @@ mod tests {
     use super::*;
 
     fn complains(level: u32, text: &str) -> bool {
-        is_complaint(&Record { level, sequence: 1, text: text.into() }, &["loop1".into()])
+        is_complaint(&Record { level, sequence: 1, text: text.into() }, "loop1")
     }
 
     #[test]

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
+use crate::dmesg::Mark;
+
 /// A fresh folder, removed with its contents on drop.
 #[derive(Debug)]
 pub struct TempDir(PathBuf);
@@ -52,6 +54,8 @@ impl Drop for TempDir {
 pub struct Loop {
     device: PathBuf,
     image: PathBuf,
+    /// When the device became ours; what the log says of its name before that is of somebody else's.
+    since: Mark,
 }
 
 /// How long a detached loop device may stay, because another process happens to look at it.
@@ -83,7 +87,8 @@ impl Loop {
             command.args(options).args(["--find", "--show"]).arg(image);
             match run(&mut command) {
                 Ok(out) => {
-                    return Ok(Loop { device: PathBuf::from(out.trim()), image: image.canonicalize()? });
+                    let device = PathBuf::from(out.trim());
+                    return Ok(Loop { device, image: image.canonicalize()?, since: Mark::now()? });
                 }
                 // Another process may have taken the device that losetup found.
                 Err(_) if tries < 5 => tries += 1,
@@ -96,6 +101,11 @@ impl Loop {
     /// `/dev/loopN`
     pub fn device(&self) -> &Path {
         &self.device
+    }
+
+    /// What the kernel complained of about this device since it was attached.
+    pub fn complaints(&self) -> io::Result<Vec<String>> {
+        self.since.complaints_of(&self.device)
     }
 
     /// Whether the device still stands on the image.
@@ -172,6 +182,16 @@ impl KernelMount {
     /// Unmounts now, and tells whether that went well; drop does the same without a word.
     pub fn unmount(mut self) -> io::Result<()> {
         self.unmount_now()
+    }
+
+    /// Unmounts, and gives as an error what the kernel complained of about its devices since they were attached.
+    pub fn unmount_without_complaints(mut self) -> io::Result<()> {
+        self.unmount_now()?;
+        let mut complaints = Vec::new();
+        for device in &self.loops {
+            complaints.extend(device.complaints()?);
+        }
+        if complaints.is_empty() { Ok(()) } else { Err(io::Error::other(complaints.join("\n"))) }
     }
 
     fn unmount_now(&mut self) -> io::Result<()> {

@@ -9,9 +9,7 @@ use buttery_judge::check::{btrfs_check_data, kernel_scrub};
 use buttery_judge::guard::run;
 use buttery_judge::workload::rng::Rng;
 use buttery_judge::workload::{self, Data, Fill, Op, random, shapes};
-use buttery_judge::{
-    Compare, Fact, ImageSpec, KernelImage, KernelMount, Kind, compare, dmesg, kernel_image, walk,
-};
+use buttery_judge::{Compare, Fact, ImageSpec, KernelImage, KernelMount, Kind, compare, kernel_image, walk};
 use buttery_sim::sim::ownerless;
 use buttery_sim::{Model, Sim, Weights, facts, image};
 use std::path::Path;
@@ -63,13 +61,10 @@ fn mounted<T>(
     work: impl FnOnce(&Path) -> Result<T, String>,
 ) -> Result<T, String> {
     let text = |e: std::io::Error| e.to_string();
-    let mark = dmesg::Mark::now().map_err(text)?;
     let mount = KernelMount::one(file, options).map_err(text)?;
-    let devices: Vec<_> = mount.loops().iter().map(|l| l.device().to_path_buf()).collect();
     let result = work(mount.path())?;
-    mount.unmount().map_err(text)?;
-    let complaints = mark.complaints_of(&devices).map_err(text)?;
-    if complaints.is_empty() { Ok(result) } else { Err(complaints.join("\n")) }
+    mount.unmount_without_complaints().map_err(text)?;
+    Ok(result)
 }
 
 /// What the kernel does then: it changes files that there are, takes snapshots, deletes some, and begins new things.

@@ -10,7 +10,7 @@ use buttery::{Fallocate, FileId, Filesystem, NewNode, Options};
 use buttery_judge::check::{btrfs_check_data, kernel_scrub};
 use buttery_judge::guard::run;
 use buttery_judge::workload::rng::Rng;
-use buttery_judge::{ContentHasher, Fact, KernelMount, Kind, Need, TempDir, dmesg, need, walk};
+use buttery_judge::{ContentHasher, Fact, KernelMount, Kind, Need, TempDir, need, walk};
 use buttery_sim::{facts, image};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -142,9 +142,7 @@ fn text(e: std::io::Error) -> String {
 /// The image is sound, and the kernel finds each subvolume as expected. Then it takes the snapshots.
 fn kernel(path: &Path, expected: &BTreeMap<String, State>, snapshots: &[String]) -> Result<(), String> {
     btrfs_check_data(path)?;
-    let mark = dmesg::Mark::now().map_err(text)?;
     let mount = KernelMount::one(path, "").map_err(text)?;
-    let devices: Vec<_> = mount.loops().iter().map(|l| l.device().to_path_buf()).collect();
     for (name, state) in expected {
         let found = walk(&mount.path().join(name)).map_err(text)?;
         same(state, &found).map_err(|e| format!("the kernel: {name}: {e}"))?;
@@ -155,9 +153,7 @@ fn kernel(path: &Path, expected: &BTreeMap<String, State>, snapshots: &[String])
         run(command.arg(mount.path().join(WORK)).arg(mount.path().join(name))).map_err(text)?;
     }
     kernel_scrub(mount.path())?;
-    mount.unmount().map_err(text)?;
-    let complaints = mark.complaints_of(&devices).map_err(text)?;
-    if complaints.is_empty() { Ok(()) } else { Err(complaints.join("\n")) }
+    mount.unmount_without_complaints().map_err(text)
 }
 
 fn phases(path: &Path, seed: u64) -> Result<(), String> {
