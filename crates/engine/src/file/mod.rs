@@ -8,6 +8,7 @@ mod alone;
 pub mod clone;
 pub mod extents;
 pub mod fallocate;
+mod grow;
 mod in_place;
 pub mod inode;
 mod inodes;

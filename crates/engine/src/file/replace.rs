@@ -1,7 +1,7 @@
 //! Replacing the extents of a range: dropping what it covers, inserting what stands there from then on.
 
 use super::extents::{self, Body, Extent};
-use super::{inode, write};
+use super::{grow, inode, write};
 use crate::extent::children::data_ref;
 use crate::tree::{Editor, Splice, Tree};
 use crate::txn::{ExtentKind, Purpose, Trans};
@@ -245,10 +245,11 @@ type RefChange = (u64, u64, BackRef, i64);
 fn replace_in_leaf(trans: &mut Trans<'_>, tree: &Tree, ino: u64, new: &NewExtent) -> Result<Option<i64>> {
     let (start, end, transid) = (new.file_offset, new.end(), trans.id());
     let mut refs: SmallVec<[RefChange; 4]> = SmallVec::new();
-    let mut dropped = 0;
+    let (mut dropped, mut grown) = (0, false);
+    let writer = trans.writer();
     let mut editor = tree.write(trans);
     let done = editor.splice(extents::key(ino, start), |node, slot, next| {
-        let Some(slots) = covered_slots(node, slot, next, ino, start, end) else { return Ok(None) };
+        let Some(mut slots) = covered_slots(node, slot, next, ino, start, end) else { return Ok(None) };
         let mut items: SmallVec<[(Key, [u8; ITEM_BYTES]); 3]> = SmallVec::new();
         let mut tail = None;
         for at in slots.clone() {
@@ -278,20 +279,52 @@ fn replace_in_leaf(trans: &mut Trans<'_>, tree: &Tree, ino: u64, new: &NewExtent
                 refs.push((item.disk_bytenr.get(), item.disk_num_bytes.get(), backref, count));
             }
         }
-        items.push((extents::key(ino, start), to_array(&new.item(transid))));
+        // with no more items than go there is room, so what grows here does get its item
+        let before = if items.is_empty() { extent_before(node, slots.start, ino) } else { None };
+        let bigger = match before {
+            Some((from, item)) => {
+                grow::grow(writer, tree, ino, transid, (from, item), new)?.map(|i| (from, i))
+            }
+            None => None,
+        };
+        if let Some((from, item)) = bigger {
+            grown = true;
+            slots.start -= 1;
+            items.push((extents::key(ino, from), to_array(&item)));
+        } else {
+            items.push((extents::key(ino, start), to_array(&new.item(transid))));
+        }
         items.extend(tail);
         Ok(Some(Splice { slots, items }))
     })?;
     drop(editor);
+    if !done && grown {
+        return Err(Error::corrupt(
+            tree.id(),
+            extents::key(ino, start),
+            "a leaf has no room for what it held",
+        ));
+    }
     if !done {
         return Ok(None);
     }
     for (bytenr, len, backref, count) in refs {
         trans.add_ref(bytenr, len, ExtentKind::Data, backref, count)?;
     }
-    let backref = data_ref(tree.id().0, ino, start, 0);
-    trans.add_new_data_ref(new.bytenr, new.disk_len, backref)?;
+    if !grown {
+        let backref = data_ref(tree.id().0, ino, start, 0);
+        trans.add_new_data_ref(new.bytenr, new.disk_len, backref)?;
+    }
     Ok(Some(new.len as i64 - dropped as i64))
+}
+
+/// The extent in the slot before, where it begins and what its item says.
+fn extent_before(node: Node<'_>, slot: usize, ino: u64) -> Option<(u64, FileExtentItem)> {
+    let before = slot.checked_sub(1)?;
+    let key = node.key(before);
+    let is_extent = (key.objectid, key.kind) == (ino, item::EXTENT_DATA);
+    let item = FileExtentItem::read_from_bytes(node.data(before)).ok().filter(|_| is_extent)?;
+    (item.kind != file_extent::INLINE).then_some((key.offset, item))
 }
 
 /// The slots of the extents that touch `start..end`; `slot` is where one at `start` is or would be. `None` if others may

@@ -108,6 +108,18 @@ impl DelayedRefs {
         });
     }
 
+    /// Makes an extent longer whose only reference is this one, new in this transaction and not in the extent tree yet.
+    /// Answers whether that was so.
+    pub fn grow(&self, bytenr: u64, from: u64, to: u64, only: BackRef) -> bool {
+        let mut shard = self.shard(bytenr).lock();
+        let Some(head) = shard.get_mut(&bytenr) else { return false };
+        let alone = head.is_new && head.len == from && head.refs.len() == 1 && head.refs.get(only) == 1;
+        if alone {
+            head.len = to;
+        }
+        alone
+    }
+
     fn count(&self, head: &mut Head, backref: BackRef, by: i64) {
         if head.refs.add(backref, by) {
             self.refs.fetch_add(1, Ordering::Relaxed);
