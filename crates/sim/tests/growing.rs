@@ -1,6 +1,6 @@
 //! What is written in pieces, one behind the other, is one extent; and what somebody else knows stays as it is.
 
-use buttery::{FileId, Filesystem, NewNode};
+use buttery::{Fallocate, FileId, Filesystem, NewNode};
 use buttery_engine::file::extents::{self, Body};
 use buttery_judge::check::{btrfs_check_data, kernel_scrub};
 use buttery_judge::{KernelMount, Need, TempDir, need};
@@ -75,15 +75,13 @@ fn pieces_written_one_behind_the_other_are_one_extent() {
     write(&fs, id, 8..24);
     assert_eq!(items(&fs, id), [(0, 8, 32), (8, 16, 16), (24, 8, 32), (32, 16, 16)]);
     reads(&fs, id, &(0..48).collect::<Vec<_>>());
-    // one of them was longer than an extent may be
-    let large = file(&fs, "large");
-    let all: Vec<u8> = (0..16).flat_map(piece).collect();
-    for n in 0..200 {
-        fs.write(large, n << 20, &all).expect("a write");
+    // so is space that is allocated piece by piece
+    let space = file(&fs, "space");
+    for n in 0..4 {
+        fs.fallocate(space, Fallocate::Allocate, n * PIECE, PIECE, false).expect("space");
     }
-    let seen = items(&fs, large);
-    assert!(seen.iter().all(|&(_, len, whole)| len == whole && len <= 128 << 4), "{seen:?}");
-    assert!(seen.len() <= 8, "{seen:?}");
+    write(&fs, space, 0..4);
+    assert_eq!(items(&fs, space), [(0, 4, 4)]);
     fs.close().expect("close");
     if let Some(()) = need(&[Need::KernelBtrfs, Need::Program("btrfs")]) {
         btrfs_check_data(&path).expect("check");
@@ -94,12 +92,38 @@ fn pieces_written_one_behind_the_other_are_one_extent() {
         mount.unmount_without_complaints().expect("nothing in the log");
     }
     let fs = open(&path);
-    for name in ["file", "large"] {
+    for name in ["file", "space"] {
         fs.unlink(fs.root(), name.as_bytes()).expect("an unlink");
     }
     fs.sync().expect("a commit");
     assert!(used(&fs) <= none + (1 << 20), "all is given back");
     fs.close().expect("close");
+}
+
+/// Small block groups lie one behind the other, and an extent ends with its own; in large ones it ends at 128 MiB.
+#[test]
+fn an_extent_outgrows_neither_its_block_group_nor_what_an_extent_may_be() {
+    let dir = TempDir::new("growing-far").expect("a folder");
+    let all: Vec<u8> = (0..16).flat_map(piece).collect();
+    for gib in [1, 8] {
+        let path = dir.join(gib.to_string());
+        image::in_file(&path, gib << 30, &image::spread(0));
+        let fs = open(&path);
+        let id = file(&fs, "large");
+        for n in 0..300 {
+            fs.write(id, n << 20, &all).expect("a write");
+        }
+        let seen = items(&fs, id);
+        match gib {
+            1 => assert!((3..=8).contains(&seen.len()), "{seen:?}"),
+            // the first block group has 8 MiB
+            _ => assert_eq!(seen, [(0, 128, 128), (128, 2048, 2048), (2176, 2048, 2048), (4224, 576, 576)]),
+        }
+        fs.close().expect("close");
+        if let Some(()) = need(&[Need::Program("btrfs")]) {
+            btrfs_check_data(&path).expect("check");
+        }
+    }
 }
 
 #[test]

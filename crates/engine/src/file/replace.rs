@@ -298,15 +298,10 @@ fn replace_in_leaf(trans: &mut Trans<'_>, tree: &Tree, ino: u64, new: &NewExtent
         Ok(Some(Splice { slots, items }))
     })?;
     drop(editor);
-    if !done && grown {
-        return Err(Error::corrupt(
-            tree.id(),
-            extents::key(ino, start),
-            "a leaf has no room for what it held",
-        ));
-    }
     if !done {
-        return Ok(None);
+        let lost =
+            || Error::corrupt(tree.id(), extents::key(ino, start), "a leaf has no room for what it held");
+        return if grown { Err(lost()) } else { Ok(None) };
     }
     for (bytenr, len, backref, count) in refs {
         trans.add_ref(bytenr, len, ExtentKind::Data, backref, count)?;
