@@ -34,7 +34,7 @@ use buttery_disk::{Key, TreeId, item, objectid};
 use buttery_volume::Volume;
 use hashbrown::HashMap;
 use parking_lot::RwLock;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use store::Store;
 use tree::Tree;
 
@@ -56,6 +56,14 @@ pub struct Engine {
     writer: Option<Writer>,
     /// Freed space is discarded after the commit that frees it.
     discard: bool,
+    /// Who keeps space for what is yet to be written.
+    relief: OnceLock<Weak<dyn Relief>>,
+}
+
+/// Who keeps space for what is yet to be written, and can give it back by writing it.
+pub trait Relief: Send + Sync {
+    /// Writes what can be written without waiting for anybody's lock. Answers whether any space came back.
+    fn relieve(&self) -> bool;
 }
 
 /// What an engine that writes has besides.
@@ -72,6 +80,17 @@ pub(crate) struct Writer {
 }
 
 impl Engine {
+    /// Says who keeps space for what is yet to be written. The first is asked when space runs out.
+    pub fn set_relief(&self, relief: Weak<dyn Relief>) {
+        // a second one is nobody's: one file system has one owner
+        let _ = self.relief.set(relief);
+    }
+
+    /// Has space given back that is kept for what is yet to be written. Answers whether any was.
+    pub(crate) fn relieve(&self) -> bool {
+        self.relief.get().and_then(Weak::upgrade).is_some_and(|relief| relief.relieve())
+    }
+
     /// The store of tree blocks.
     pub fn store(&self) -> &Store {
         &self.store

@@ -84,6 +84,7 @@ impl Engine {
             submitter: Submitter::new(options.mechanisms.csum_submit),
             writer: None,
             discard: options.discard,
+            relief: OnceLock::new(),
         })
     }
 

@@ -30,10 +30,9 @@ impl Filesystem {
         len: u64,
         keep_size: bool,
     ) -> Result<()> {
-        let state = self.write_state()?;
         let tree = self.tree_to_change(id)?;
         {
-            let _data = state.inode(id).write();
+            let _data = self.lock_inode(id)?;
             let stat = self.stat(id)?;
             self.check_file(&stat)?;
             if what != Fallocate::Allocate {
@@ -57,10 +56,9 @@ impl Filesystem {
     /// multiples of the sector size, but for a range that ends where `from` ends and reaches to the end of `to`. A
     /// length of 0 means all up to the end of `from`. `Invalid` where this cannot be.
     pub fn clone_range(&self, from: FileId, offset: u64, to: FileId, to_offset: u64, len: u64) -> Result<()> {
-        let state = self.write_state()?;
         self.tree_to_change(to)?;
         {
-            let _locks = state.lock_two(from, to);
+            let _locks = self.lock_two(from, to)?;
             self.check_file(&self.stat(to)?)?;
             self.check_mutable(&self.stat(to)?)?;
             let range = self.sharable(from, offset, to, to_offset, len)?;
@@ -79,10 +77,9 @@ impl Filesystem {
         to_offset: u64,
         len: u64,
     ) -> Result<bool> {
-        let state = self.write_state()?;
         self.tree_to_change(to)?;
         let same = {
-            let _locks = state.lock_two(from, to);
+            let _locks = self.lock_two(from, to)?;
             self.check_file(&self.stat(to)?)?;
             let range = self.sharable(from, offset, to, to_offset, len)?;
             let within = range.to_offset + range.len <= self.stat(to)?.size;

@@ -95,9 +95,8 @@ impl Filesystem {
         if yes {
             self.check_property(stat)?;
         }
-        let state = self.write_state()?;
         let tree = self.tree_to_change(stat.id)?;
-        let _data = state.inode(stat.id).write();
+        let _data = self.lock_inode(stat.id)?;
         let value = if yes { Some(self.default_property()?) } else { None };
         self.change_property(&tree, stat, value, wanted)
     }

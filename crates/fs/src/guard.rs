@@ -51,6 +51,7 @@ impl Filesystem {
             // with the inode's lock, since others may be about to do the same
             let _data = state.inode(orphan).write();
             if !state.held.lock().contains_key(&orphan) {
+                state.gathered.forget(orphan)?;
                 file::truncate::evict(&self.engine, &tree, ino)?;
             }
         }

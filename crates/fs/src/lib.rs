@@ -18,8 +18,10 @@
 mod acl;
 mod allocate;
 mod compression;
+mod delalloc;
 mod flags;
 mod guard;
+mod locks;
 mod names;
 mod options;
 mod path;

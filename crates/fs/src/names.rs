@@ -146,6 +146,8 @@ impl Filesystem {
     /// Gives a file another name, in the same subvolume.
     pub fn link(&self, id: FileId, dir: FileId, name: &[u8]) -> Result<()> {
         let state = self.write_state()?;
+        // whoever finds the new name after a crash finds all that was written to the file before
+        state.gathered.settle(id)?;
         let mut kept = None;
         {
             let _names = state.namespace.lock();
@@ -196,6 +198,8 @@ impl Filesystem {
 
     fn remove(&self, dir: FileId, name: &[u8], directory: bool) -> Result<()> {
         let state = self.write_state()?;
+        // a file that stays is to change in the order in which it was changed; one that goes need not be written
+        self.settle_named(dir, name, 2)?;
         let gone = {
             let _names = state.namespace.lock();
             let tree = self.tree_to_change(dir)?;
@@ -348,6 +352,7 @@ impl Filesystem {
         }
         let tree = self.engine.tree(id.tree)?;
         let _data = state.inode(id).write();
+        state.gathered.forget(id)?;
         match file::truncate::evict(&self.engine, &tree, id.ino) {
             // what could not be removed now is an orphan, and goes the next time
             Err(Error::NoSpace) => Ok(()),

@@ -51,7 +51,11 @@ impl Filesystem {
 
     fn stat_in_tree(&self, id: FileId) -> Result<Stat> {
         let tree = self.engine.tree(id.tree)?;
-        Ok(Stat::new(id, &file::inode::read(&self.engine, &tree, id.ino)?))
+        // first what is in memory: while this is written, the item gets to know all of it
+        let seen = self.write.as_ref().and_then(|state| state.gathered.seen(id));
+        let stat = Stat::new(id, &file::inode::read(&self.engine, &tree, id.ino)?);
+        let sector = u64::from(self.engine.superblock().sectorsize.get());
+        Ok(seen.map_or(stat, |seen| seen.add_to(stat, sector)))
     }
 
     /// Calls `visit` with each entry of a directory whose index is `from` or above, until it answers `false`. `.` and
@@ -82,6 +86,7 @@ impl Filesystem {
     /// Reads from `offset` on; returns how many bytes there were, fewer than asked for only at the end of the file.
     pub fn read(&self, id: FileId, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let tree = self.engine.tree(id.tree)?;
+        self.settle_range(id, offset, offset.saturating_add(buf.len() as u64))?;
         // what a reader stands on must not be dropped, and its place given to others, before it was read
         let _data = self.write.as_ref().map(|w| w.inode(id).read());
         let end = offset.saturating_add(buf.len() as u64);
@@ -93,6 +98,7 @@ impl Filesystem {
     /// counts as a hole. `NotFound` beyond the end, and if no data follow.
     pub fn seek(&self, id: FileId, offset: u64, data: bool) -> Result<u64> {
         let tree = self.engine.tree(id.tree)?;
+        self.settle_range(id, 0, u64::MAX)?;
         let _data = self.write.as_ref().map(|w| w.inode(id).read());
         file::read::seek(&self.engine, &tree, id.ino, offset, data)
     }

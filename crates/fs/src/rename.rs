@@ -47,6 +47,9 @@ impl Filesystem {
         mode: RenameMode,
     ) -> Result<()> {
         let state = self.write_state()?;
+        // whoever finds the new name after a crash finds all that was written to the file before
+        self.settle_named(from_dir, from, 1)?;
+        self.settle_named(to_dir, to, if mode == RenameMode::Exchange { 1 } else { 2 })?;
         let gone = {
             let _names = state.namespace.lock();
             let source = End { dir: from_dir, name: from, tree: self.tree_to_change(from_dir)? };

@@ -52,8 +52,9 @@ pub enum XattrMode {
 }
 
 impl Filesystem {
-    /// Writes `data` at `offset` of a regular file. When it returns the device has the data, and after the next commit
-    /// they are there for good.
+    /// Writes `data` at `offset` of a regular file. When it returns there is space for them, and after the next
+    /// [`sync`](Self::sync) they are there for good. Data that come in small pieces, each behind the last, stay in memory
+    /// until then, or until there are many.
     pub fn write(&self, id: FileId, offset: u64, data: &[u8]) -> Result<()> {
         self.write_for(id, offset, data, Wait::No, Some(self.now()))
     }
@@ -76,10 +77,13 @@ impl Filesystem {
         wait: Wait,
         now: Option<Timespec>,
     ) -> Result<()> {
-        let state = self.write_state()?;
         let tree = self.tree_to_change(id)?;
-        if !self.overwrite(&tree, id, offset, data, wait, now)? {
-            let _data = state.inode(id).write();
+        let gathered = match (wait, now) {
+            (Wait::No, Some(now)) => self.gather(&tree, id, offset, data, now)?,
+            _ => false,
+        };
+        if !gathered && !self.overwrite(&tree, id, offset, data, wait, now)? {
+            let _data = self.lock_inode(id)?;
             let stat = self.stat(id)?;
             regular(&stat)?;
             // what was held back was checked when the file was opened, and is whole pages
@@ -114,7 +118,7 @@ impl Filesystem {
         let stat = Stat::new(id, &item);
         let plain = stat.kind() == Kind::File
             && stat.flags & (flags::APPEND | flags::IMMUTABLE | flags::RO_VERITY) == 0;
-        if !plain || end > stat.size || stat.size <= sector {
+        if !plain || state.gathered.seen(id).is_some() || end > stat.size || stat.size <= sector {
             return Ok(false);
         }
         let _range = state.ranges.lock(id, offset / sector * sector, end.next_multiple_of(sector), true);
@@ -124,10 +128,9 @@ impl Filesystem {
 
     /// Writes at the end of a regular file. Answers where that was.
     pub fn append(&self, id: FileId, data: &[u8]) -> Result<u64> {
-        let state = self.write_state()?;
         let tree = self.tree_to_change(id)?;
         let offset = {
-            let _data = state.inode(id).write();
+            let _data = self.lock_inode(id)?;
             let stat = self.stat(id)?;
             regular(&stat)?;
             self.check_data(&stat)?;
@@ -141,10 +144,9 @@ impl Filesystem {
 
     /// Sets the size of a regular file; what is added reads as zeros.
     pub fn truncate(&self, id: FileId, size: u64) -> Result<()> {
-        let state = self.write_state()?;
         let tree = self.tree_to_change(id)?;
         {
-            let _data = state.inode(id).write();
+            let _data = self.lock_inode(id)?;
             let stat = self.stat(id)?;
             regular(&stat)?;
             self.check_data(&stat)?;
@@ -156,10 +158,9 @@ impl Filesystem {
 
     /// Changes attributes.
     pub fn set_attr(&self, id: FileId, set: &SetAttr) -> Result<()> {
-        let state = self.write_state()?;
         let tree = self.tree_to_change(id)?;
         {
-            let _data = state.inode(id).write();
+            let _data = self.lock_inode(id)?;
             self.check_mutable(&self.stat(id)?)?;
             let now = self.now();
             let acl = set.mode.map(|bits| self.acl_after_chmod(&tree, id, bits)).transpose()?.flatten();
@@ -194,11 +195,10 @@ impl Filesystem {
 
     /// The same with mask and value by what the file is, which does not change in between.
     pub(crate) fn set_flags_by(&self, id: FileId, by: impl FnOnce(&Stat) -> (u64, u64)) -> Result<()> {
-        let state = self.write_state()?;
         let tree = self.tree_to_change(id)?;
         let now = self.now();
         {
-            let _data = state.inode(id).write();
+            let _data = self.lock_inode(id)?;
             let (mask, value) = by(&self.stat(id)?);
             self.engine.change(2, Purpose::Change, |trans| {
                 inode::update(trans, &tree, id.ino, |item| {
@@ -213,10 +213,9 @@ impl Filesystem {
     /// Sets an extended attribute. An access control list changes the mode with it, and one that says no more than a
     /// mode is kept in the mode alone.
     pub fn set_xattr(&self, id: FileId, name: &[u8], value: &[u8], how: XattrMode) -> Result<()> {
-        let state = self.write_state()?;
         let tree = self.tree_to_change(id)?;
         {
-            let _data = state.inode(id).write();
+            let _data = self.lock_inode(id)?;
             let stat = self.stat(id)?;
             self.check_mutable(&stat)?;
             if name.starts_with(b"btrfs.") && name != PROPERTY {
@@ -263,6 +262,8 @@ impl Filesystem {
                 Err(Error::NoAttribute) if acl::is_acl(name) => return Ok(()),
                 value => value.map(drop)?,
             }
+            // every write asks for one that is seldom there
+            state.gathered.settle_locked(id)?;
             if name == PROPERTY {
                 self.change_property(&tree, &stat, None, 0)?;
             } else {

@@ -1,5 +1,6 @@
 //! Opening for writing, commits from time to time, and closing.
 
+use crate::delalloc::Gathered;
 use crate::ranges::Ranges;
 use crate::{FileId, Filesystem, Options, Result, Time, engine_options, open_devices};
 use buttery_device::{Access, Device};
@@ -8,14 +9,12 @@ use buttery_disk::inode::Timespec;
 use buttery_engine::Engine;
 use buttery_engine::file::write::Compress;
 use hashbrown::{HashMap, HashSet};
-use parking_lot::{Condvar, Mutex, RwLock, RwLockWriteGuard};
+use parking_lot::{Condvar, Mutex, RwLock};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How many locks the inodes share.
-const INODE_LOCKS: usize = 1024;
 /// A commit begins when this many bytes of tree blocks have changed.
 const DIRTY_MAX: u64 = 96 << 20;
 /// A commit begins when references of this many extents have changed.
@@ -25,9 +24,8 @@ const REFS_MAX: u64 = 60_000;
 pub(crate) struct WriteState {
     /// Names change one at a time.
     pub namespace: Mutex<()>,
-    /// Who changes an inode's data is alone, but for those who write over what is there, and readers: they share it, and
-    /// lock ranges.
-    inodes: Vec<RwLock<()>>,
+    /// The inodes' locks, and what of their data is in memory only.
+    pub gathered: Arc<Gathered>,
     pub ranges: Ranges,
     /// How often each inode is held by somebody who may still use it without a name.
     pub held: Mutex<HashMap<FileId, u64>>,
@@ -50,10 +48,10 @@ struct Committer {
 }
 
 impl WriteState {
-    fn new(options: &Options) -> WriteState {
+    fn new(engine: &Arc<Engine>, options: &Options) -> WriteState {
         WriteState {
             namespace: Mutex::new(()),
-            inodes: (0..INODE_LOCKS).map(|_| RwLock::new(())).collect(),
+            gathered: Arc::new(Gathered::new(engine.clone())),
             ranges: Ranges::new(),
             held: Mutex::default(),
             cleaned: Mutex::default(),
@@ -66,25 +64,9 @@ impl WriteState {
         }
     }
 
-    /// The lock of an inode's data.
+    /// The lock of an inode's data, which others may share.
     pub fn inode(&self, id: FileId) -> &RwLock<()> {
-        &self.inodes[Self::inode_lock(id)]
-    }
-
-    fn inode_lock(id: FileId) -> usize {
-        let hash = (id.ino ^ id.tree.0.wrapping_mul(0x9E37_79B9)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (hash >> 32) as usize % INODE_LOCKS
-    }
-
-    /// Both inodes' locks for writing, always in the same order; they may be one.
-    pub fn lock_two(
-        &self,
-        a: FileId,
-        b: FileId,
-    ) -> (RwLockWriteGuard<'_, ()>, Option<RwLockWriteGuard<'_, ()>>) {
-        let (a, b) = (Self::inode_lock(a), Self::inode_lock(b));
-        let first = self.inodes[a.min(b)].write();
-        (first, (a != b).then(|| self.inodes[a.max(b)].write()))
+        self.gathered.locks.of(id)
     }
 }
 
@@ -100,8 +82,10 @@ impl Filesystem {
     pub fn open_devices_writable(devices: Vec<Arc<dyn Device>>, options: &Options) -> Result<Filesystem> {
         let engine = Arc::new(Engine::open_writable(devices, engine_options(options))?);
         let mut fs = Self::with_engine(engine.clone(), options)?;
-        let state = WriteState::new(options);
-        *state.committer.lock() = Some(Committer::start(engine, options.commit_secs));
+        let state = WriteState::new(&engine, options);
+        let relief: Weak<Gathered> = Arc::downgrade(&state.gathered);
+        engine.set_relief(relief);
+        *state.committer.lock() = Some(Committer::start(engine, state.gathered.clone(), options.commit_secs));
         fs.write = Some(state);
         Ok(fs)
     }
@@ -109,14 +93,18 @@ impl Filesystem {
     /// Commits: returns when everything that was changed before the call is on the device.
     pub fn sync(&self) -> Result<()> {
         match &self.write {
-            Some(_) => self.engine.commit(),
+            Some(state) => {
+                // what can be written is committed even where not all of it can
+                let settled = state.gathered.settle_all();
+                self.engine.commit().and(settled)
+            }
             None => Ok(()),
         }
     }
 
     /// Whether [`sync`](Self::sync) has nothing to do: all that was changed before the call is on the device.
     pub fn is_synced(&self) -> bool {
-        self.write.is_none() || self.engine.is_committed()
+        self.write.as_ref().is_none_or(|state| state.gathered.is_empty() && self.engine.is_committed())
     }
 
     /// Removes what is left of files without a name, commits, and gives the devices back.
@@ -138,6 +126,8 @@ impl Filesystem {
         for tree in trees {
             self.remove_orphans(tree)?;
         }
+        // what can be written is committed even where not all of it can
+        let settled = state.gathered.settle_all();
         self.engine.commit()?;
         // a commit moves blocks together, and may so empty another group
         const ROUNDS_MAX: usize = 8;
@@ -148,12 +138,13 @@ impl Filesystem {
             self.engine.commit()?;
         }
         self.write = None;
-        Ok(())
+        settled
     }
 
     /// Called after each operation: commits when a lot has changed.
     pub(crate) fn after_operation(&self) -> Result<()> {
         let Some(state) = &self.write else { return Ok(()) };
+        state.gathered.settle_surplus();
         if !state.operations.fetch_add(1, Ordering::Relaxed).is_multiple_of(64) {
             return Ok(());
         }
@@ -186,7 +177,7 @@ impl Drop for Filesystem {
 }
 
 impl Committer {
-    fn start(engine: Arc<Engine>, secs: u64) -> Committer {
+    fn start(engine: Arc<Engine>, gathered: Arc<Gathered>, secs: u64) -> Committer {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let signal = stop.clone();
         let thread = std::thread::spawn(move || {
@@ -198,6 +189,10 @@ impl Committer {
                     continue;
                 }
                 parking_lot::MutexGuard::unlocked(&mut stopped, || {
+                    // what cannot be written stays, and whoever syncs is told
+                    if let Err(error) = gathered.settle_all() {
+                        tracing::error!("data in memory cannot be written: {error}");
+                    }
                     // a failure is kept by the engine and met by the next operation
                     if engine.commit().is_ok() {
                         let _ = engine.remove_empty_groups();

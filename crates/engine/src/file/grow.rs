@@ -10,7 +10,6 @@ use crate::extent::children::data_ref;
 use crate::tree::Tree;
 use crate::{Result, Writer};
 use buttery_disk::extent::FileExtentItem;
-use std::sync::Arc;
 
 /// Makes the extent of `item`, which begins at `start` in the file, as long as it is with `new` behind it. `None` if it
 /// has to stay as it is, and nothing was done. The tree is locked for writing, and must get the item that is answered.
@@ -34,9 +33,8 @@ pub(super) fn grow(
         return Ok(None);
     }
     // no extent lies in two block groups
-    let groups = (writer.space.group(bytenr)?, writer.space.group(new.bytenr)?);
     let only = data_ref(tree.id().0, ino, start, 0);
-    if !Arc::ptr_eq(&groups.0, &groups.1) || !writer.refs.grow(bytenr, len, both, only) {
+    if !writer.space.is_one_group(bytenr, new.bytenr) || !writer.refs.grow(bytenr, len, both, only) {
         return Ok(None);
     }
     writer.alone.forget(bytenr);

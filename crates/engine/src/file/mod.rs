@@ -6,6 +6,7 @@
 
 mod alone;
 pub mod clone;
+pub mod delalloc;
 pub mod extents;
 pub mod fallocate;
 mod grow;
@@ -13,6 +14,7 @@ mod in_place;
 pub mod inode;
 mod inodes;
 mod packing;
+mod put;
 pub mod read;
 mod replace;
 pub mod truncate;

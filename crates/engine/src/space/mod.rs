@@ -102,6 +102,11 @@ impl Space {
             .ok_or_else(|| Error::Corrupt(format!("address {bytenr} lies in no block group").into()))
     }
 
+    /// Whether two addresses are of one block group.
+    pub(crate) fn is_one_group(&self, a: u64, b: u64) -> bool {
+        matches!((self.group(a), self.group(b)), (Ok(a), Ok(b)) if Arc::ptr_eq(&a, &b))
+    }
+
     /// The groups from which a class is served.
     pub(crate) fn groups(&self, class: Class) -> Vec<Arc<Group>> {
         self.groups.read().values().filter(|g| g.serves(class)).cloned().collect()

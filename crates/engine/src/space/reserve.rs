@@ -6,7 +6,7 @@
 use super::chunks;
 use super::group::Class;
 use super::load::load_free;
-use crate::txn::Purpose;
+use crate::txn::{Purpose, Trans};
 use crate::{Engine, Error, Result};
 use buttery_disk::{TreeId, objectid};
 use std::time::Duration;
@@ -15,6 +15,82 @@ use std::time::Duration;
 fn bytes_for(engine: &Engine, items: u64) -> u64 {
     items * 4 * engine.store().nodesize() as u64
 }
+
+/// Space that is kept for one who will write later: the write then cannot fail for want of it. Whoever has one gives
+/// back what is left.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    /// Allocated for data: address and length.
+    data: Vec<(u64, u64)>,
+    /// Bytes of metadata space.
+    metadata: u64,
+}
+
+impl Room {
+    /// Up to `want` bytes for data, at least one sector: of what is kept, or as anybody gets them.
+    pub fn take_data(&mut self, engine: &Engine, want: u64) -> Result<(u64, u64)> {
+        let Some((bytenr, len)) = self.data.first_mut() else { return data(engine, want) };
+        let taken = (*bytenr, want.min(*len));
+        *bytenr += taken.1;
+        *len -= taken.1;
+        if *len == 0 {
+            self.data.remove(0);
+        }
+        Ok(taken)
+    }
+
+    /// Keeps metadata space for changing so many items. Answers `false` if it is not at hand.
+    pub fn keep_metadata(&mut self, engine: &Engine, items: u64) -> Result<bool> {
+        match metadata_at_hand(engine, items, Purpose::Change) {
+            Ok(bytes) => {
+                self.metadata += bytes;
+                Ok(true)
+            }
+            Err(Error::NoSpace) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Keeps space for `least` bytes of data or more, up to `want`, if it is plenty. `None` if it is not at hand in one
+    /// piece.
+    pub fn keep_data(&mut self, engine: &Engine, least: u64, want: u64) -> Result<Option<u64>> {
+        let space = &engine.writer()?.space;
+        let sector = engine.volume().context().sectorsize as u64;
+        let spare = space.available(Class::Data) / PLENTY / sector * sector;
+        let found = space.alloc_data_again(want.min(spare).max(least));
+        let Some((bytenr, len)) = found.or_else(|| space.alloc_data_again(least)) else { return Ok(None) };
+        match self.data.last_mut() {
+            Some(last) if last.0 + last.1 == bytenr && space.is_one_group(last.0, bytenr) => last.1 += len,
+            _ => self.data.push((bytenr, len)),
+        }
+        Ok(Some(len))
+    }
+
+    /// Gives back what is left.
+    pub fn give_back(self, engine: &Engine) -> Result<()> {
+        let space = &engine.writer()?.space;
+        for (bytenr, len) in self.data {
+            space.release_data(bytenr, len);
+        }
+        space.unreserve(self.metadata);
+        Ok(())
+    }
+
+    /// Joins the running transaction with what is kept, or as anybody does.
+    pub fn start<'e>(&mut self, engine: &'e Engine, items: u64, purpose: Purpose) -> Result<Trans<'e>> {
+        let need = bytes_for(engine, items);
+        match self.metadata.checked_sub(need) {
+            Some(left) => {
+                self.metadata = left;
+                engine.join(need)
+            }
+            None => engine.start(items, purpose),
+        }
+    }
+}
+
+/// Nobody keeps more than this part of the free space for what is yet to come.
+const PLENTY: u64 = 256;
 
 /// What an item of a reference takes in leaves that are half full.
 const REF_BYTES: u64 = 128;
@@ -68,6 +144,9 @@ pub(crate) fn metadata(engine: &Engine, items: u64, purpose: Purpose) -> Result<
     loop {
         if try_reserve(engine, need, purpose)? {
             return Ok(need);
+        }
+        if engine.relieve() {
+            continue;
         }
         if chunks::allocate(engine, Class::Metadata)? {
             continue;
@@ -153,6 +232,11 @@ pub(crate) fn data(engine: &Engine, want: u64) -> Result<(u64, u64)> {
     }
     let mut tries = TRIES;
     loop {
+        if engine.relieve()
+            && let Some(found) = space.alloc_data(want, want)
+        {
+            return Ok(found);
+        }
         if chunks::allocate(engine, Class::Data)?
             && let Some(found) = space.alloc_data(want, want)
         {

@@ -158,7 +158,8 @@ impl Engine {
         self.join(reserved)
     }
 
-    fn join(&self, reserved: u64) -> Result<Trans<'_>> {
+    /// Joins the running transaction with so many bytes that were reserved.
+    pub(crate) fn join(&self, reserved: u64) -> Result<Trans<'_>> {
         let writer = self.writer()?;
         match writer.txn.join() {
             Ok(id) => Ok(Trans {

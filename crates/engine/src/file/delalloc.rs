@@ -1,0 +1,193 @@
+//! Delayed allocation: what is written in small pieces, each behind the last, is gathered in memory and goes to the
+//! device in large ones.
+//!
+//! Space for all of it, data and items, is reserved when it is accepted: what a file system has accepted it can write. No
+//! item tells of it yet, so its owner settles it before anybody looks at the file in any other way.
+
+use super::in_place::{self, Place};
+use super::put::Put;
+use super::write::{self, How, INLINE_MAX, ITEMS, SIZE_MAX};
+use super::{inode, read};
+use crate::bio::Wait;
+use crate::space::reserve::Room;
+use crate::tree::Tree;
+use crate::{Engine, Result};
+use buttery_disk::inode::{InodeItem, Timespec};
+
+/// Bytes that are gathered before they are written.
+pub const GATHER_MAX: usize = 1 << 20;
+/// Bytes for which space is reserved at least, where it is plenty.
+const AHEAD_MIN: u64 = 64 << 10;
+
+/// A range of a file whose data are in memory, and newer than what the items say. While there is one, its owner keeps
+/// everybody off the inode who does not go through it.
+#[derive(Debug)]
+pub struct Delalloc {
+    /// Where it begins in the file, a multiple of the sector size, not beyond the size that the inode item states.
+    start: u64,
+    data: Vec<u8>,
+    /// Up to where in the file space is reserved.
+    granted: u64,
+    room: Room,
+    now: Timespec,
+}
+
+impl Delalloc {
+    /// Begins with `data` at `offset` of a file whose inode is `item`. `None` where it has to be written at once: the
+    /// file is a small one, there is a gap before it, or space is not at hand.
+    pub fn begin(
+        engine: &Engine,
+        tree: &Tree,
+        ino: u64,
+        item: &InodeItem,
+        offset: u64,
+        data: &[u8],
+        now: Timespec,
+    ) -> Result<Option<Delalloc>> {
+        let size = item.size.get();
+        let end = offset.saturating_add(data.len() as u64);
+        if engine.writer()?.space.is_mixed() || offset > size || end.max(size) <= INLINE_MAX {
+            return Ok(None);
+        }
+        if write::has_inline(engine, tree, ino)? {
+            return Ok(None);
+        }
+        let head = offset % sector(engine);
+        let start = offset - head;
+        let mut range =
+            Delalloc { start, data: vec![0; head as usize], granted: start, room: Room::default(), now };
+        read::read(engine, tree, ino, start, &mut range.data)?;
+        match range.extend(engine, tree, ino, data, now) {
+            Ok(true) => Ok(Some(range)),
+            refused => {
+                range.release(engine)?;
+                refused.map(|_| None)
+            }
+        }
+    }
+
+    /// Takes `data` behind what is there. Answers `false` if it has to be settled and they be written at once.
+    pub fn extend(
+        &mut self,
+        engine: &Engine,
+        tree: &Tree,
+        ino: u64,
+        data: &[u8],
+        now: Timespec,
+    ) -> Result<bool> {
+        // before they are taken: if this fails they are not
+        if self.data.len() >= GATHER_MAX && !self.flush(engine, tree, ino)? {
+            return Ok(false);
+        }
+        let end = self.end().checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX);
+        let Some(end) = end else { return Ok(false) };
+        if !self.grant(engine, tree, ino, end.next_multiple_of(sector(engine)))? {
+            return Ok(false);
+        }
+        self.data.extend_from_slice(data);
+        self.now = now;
+        Ok(true)
+    }
+
+    /// Where it begins in the file.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Where it ends in the file.
+    pub fn end(&self) -> u64 {
+        self.start + self.data.len() as u64
+    }
+
+    /// When it was last written to.
+    pub fn now(&self) -> Timespec {
+        self.now
+    }
+
+    /// Writes all of it. If that fails it is as it was.
+    pub fn settle(&mut self, engine: &Engine, tree: &Tree, ino: u64) -> Result<()> {
+        let (len, end) = (self.data.len(), self.end());
+        if len == 0 {
+            return Ok(());
+        }
+        // the rest of the last sector: what the file has there, or zeros behind its end
+        let mut rest = vec![0; (end.next_multiple_of(sector(engine)) - end) as usize];
+        read::read(engine, tree, ino, end, &mut rest)?;
+        self.data.extend_from_slice(&rest);
+        let result = self.put(engine, tree, ino, self.data.len(), end);
+        if result.is_err() {
+            self.data.truncate(len);
+            return result;
+        }
+        self.data.clear();
+        self.start = end.next_multiple_of(sector(engine));
+        Ok(())
+    }
+
+    /// Gives the space back that was not needed.
+    pub fn release(self, engine: &Engine) -> Result<()> {
+        self.room.give_back(engine)
+    }
+
+    /// Writes all whole sectors. Answers `false` if it could not go on after that, and was settled.
+    fn flush(&mut self, engine: &Engine, tree: &Tree, ino: u64) -> Result<bool> {
+        // what stays may need a transaction of its own
+        if !self.room.keep_metadata(engine, piece_items(engine))? {
+            self.settle(engine, tree, ino)?;
+            return Ok(false);
+        }
+        let whole = self.data.len() - self.data.len() % sector(engine) as usize;
+        self.put(engine, tree, ino, whole, self.start + whole as u64)?;
+        self.start += whole as u64;
+        self.data.drain(..whole);
+        Ok(true)
+    }
+
+    fn put(&mut self, engine: &Engine, tree: &Tree, ino: u64, len: usize, end: u64) -> Result<()> {
+        let item = inode::read(engine, tree, ino)?;
+        let how = How { now: Some(self.now), compress: None, wait: Wait::No };
+        let mut put = Put { room: std::mem::take(&mut self.room), ..Put::new(engine, tree, ino, &item, how) };
+        let result = put.sectors(self.start, &self.data[..len], end);
+        self.room = put.room;
+        result
+    }
+
+    /// Reserves space up to `until` in the file. Answers `false` if it is not at hand.
+    fn grant(&mut self, engine: &Engine, tree: &Tree, ino: u64, until: u64) -> Result<bool> {
+        if until <= self.granted {
+            return Ok(true);
+        }
+        let item = inode::read(engine, tree, ino)?;
+        let ahead = (self.data.len() as u64).next_multiple_of(sector(engine));
+        let ahead = ahead.clamp(AHEAD_MIN, GATHER_MAX as u64);
+        while self.granted < until {
+            let need = until - self.granted;
+            let want = need.max(ahead);
+            let place = match in_place::is_possible(&item) {
+                true => in_place::find(engine, tree, ino, self.granted, want, &item)?,
+                false => Place::Copy(want),
+            };
+            if !self.room.keep_metadata(engine, piece_items(engine))? {
+                return Ok(false);
+            }
+            self.granted += match place {
+                Place::There { len, .. } => len,
+                Place::Copy(want) => match self.room.keep_data(engine, need.min(want), want)? {
+                    Some(len) => len,
+                    None => return Ok(false),
+                },
+            };
+        }
+        Ok(true)
+    }
+}
+
+fn sector(engine: &Engine) -> u64 {
+    engine.volume().context().sectorsize as u64
+}
+
+/// Items that change when as much as is gathered is written in one piece.
+fn piece_items(engine: &Engine) -> u64 {
+    let ctx = engine.volume().context();
+    2 + ITEMS + (GATHER_MAX as u64 * 2 / ctx.sectorsize as u64 * ctx.csum_size as u64) / 2048
+}

@@ -1,0 +1,192 @@
+//! The steps by which whole sectors come to the device and into the tree: where they may go, the data first, then, in one
+//! transaction, the items that name them.
+
+use super::in_place::{self, Place};
+use super::packing::{self, Packed, Units};
+use super::replace::{self, NewExtent};
+use super::write::{EXTENT_MAX, How, ITEMS};
+use super::{inode, read};
+use crate::bio;
+use crate::space::reserve::{self, Room};
+use crate::tree::Tree;
+use crate::txn::{Purpose, Trans};
+use crate::{Engine, Result, csum};
+use buttery_codec::COMPRESS_MAX;
+use buttery_disk::extent::file_extent;
+use buttery_disk::inode::{InodeItem, Timespec, flags};
+
+/// Writing of one file, whose inode is `item`.
+pub(super) struct Put<'a> {
+    pub engine: &'a Engine,
+    pub tree: &'a Tree,
+    pub ino: u64,
+    pub item: &'a InodeItem,
+    pub how: How,
+    /// Space that was reserved before; what it lacks is looked for.
+    pub room: Room,
+}
+
+impl<'a> Put<'a> {
+    /// With nothing reserved before.
+    pub fn new(engine: &'a Engine, tree: &'a Tree, ino: u64, item: &'a InodeItem, how: How) -> Put<'a> {
+        Put { engine, tree, ino, item, how, room: Room::default() }
+    }
+
+    /// Writes at any offset.
+    pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<()> {
+        let sector = self.engine.volume().context().sectorsize as u64;
+        let end = offset + data.len() as u64;
+        let (head, tail) = ((offset.next_multiple_of(sector)).min(end), end / sector * sector);
+        if !offset.is_multiple_of(sector) || tail < head {
+            self.within_sector(offset, &data[..(head - offset) as usize])?;
+        }
+        if head < tail {
+            self.sectors(head, &data[(head - offset) as usize..(tail - offset) as usize], tail)?;
+        }
+        if tail < end && tail >= head {
+            self.within_sector(tail, &data[(tail - offset) as usize..])?;
+        }
+        Ok(())
+    }
+
+    /// Writes a part of one sector, the rest of which stays.
+    pub fn within_sector(&mut self, offset: u64, data: &[u8]) -> Result<()> {
+        let sector = self.engine.volume().context().sectorsize as u64;
+        let start = offset / sector * sector;
+        let mut block = vec![0; sector as usize];
+        read::read(self.engine, self.tree, self.ino, start, &mut block)?;
+        let skip = (offset - start) as usize;
+        block[skip..skip + data.len()].copy_from_slice(data);
+        self.sectors(start, &block, offset + data.len() as u64)
+    }
+
+    /// Writes whole sectors; the file then ends at `end` or later.
+    pub fn sectors(&mut self, start: u64, data: &[u8], end: u64) -> Result<()> {
+        let (mut at, mut rest) = (start, data);
+        let mut units = Units::default();
+        while !rest.is_empty() {
+            let want = rest.len() as u64;
+            let place = match in_place::is_possible(self.item) {
+                true => in_place::find(self.engine, self.tree, self.ino, at, want, self.item)?,
+                false => Place::Copy(want),
+            };
+            let len = match place {
+                Place::There { bytenr, len, prealloc } => {
+                    let there = NewExtent::plain(at, bytenr, len, file_extent::REG);
+                    self.in_place(there, prealloc, &rest[..len as usize], end.min(at + len))?;
+                    len
+                }
+                Place::Copy(want) => self.copy(at, &rest[..want as usize], end, &mut units)?,
+            };
+            at += len;
+            rest = &rest[len as usize..];
+        }
+        Ok(())
+    }
+
+    /// Writes the beginning of `data` to new space. Answers how much that was.
+    fn copy(&mut self, at: u64, data: &[u8], end: u64, units: &mut Units) -> Result<u64> {
+        let engine = self.engine;
+        if let Some(packed) = self.how.compress.and_then(|c| units.next(engine, c, at, data))
+            && let Some(bytenr) = reserve::data_whole(engine, packed.bytes.len() as u64)?
+        {
+            self.compressed(at, bytenr, &packed, end.min(at + packed.len))?;
+            return Ok(packed.len);
+        }
+        // what follows may be compressed again
+        let most = if self.how.compress.is_some() { COMPRESS_MAX as u64 } else { EXTENT_MAX };
+        let (bytenr, len) = self.room.take_data(engine, (data.len() as u64).min(most))?;
+        let extent = NewExtent::plain(at, bytenr, len, file_extent::REG);
+        self.extent(extent, &data[..len as usize], end.min(at + len))?;
+        Ok(len)
+    }
+
+    /// Writes compressed data to space that was allocated for them.
+    fn compressed(&mut self, at: u64, bytenr: u64, packed: &Packed, size: u64) -> Result<()> {
+        let extent = NewExtent {
+            disk_len: packed.bytes.len() as u64,
+            compression: packed.algorithm.to_disk(),
+            ..NewExtent::plain(at, bytenr, packed.len, file_extent::REG)
+        };
+        packing::note_algorithm(self.engine, packed.algorithm)?;
+        self.extent(extent, &packed.bytes, size)
+    }
+
+    /// Writes over what is there. Space was taken before: not even a full file system refuses it.
+    fn in_place(&mut self, there: NewExtent, prealloc: bool, data: &[u8], size: u64) -> Result<()> {
+        let (engine, item, now) = (self.engine, self.item, self.how.now);
+        let summed = prealloc && has_sums(item);
+        let sums = bio::write(engine, there.bytenr, data, summed, self.how.wait)?;
+        if !prealloc && size <= item.size.get() && now.is_none_or(|now| is_just_before(&item.mtime, &now)) {
+            engine.writer()?.txn.wrote_in_place();
+            return Ok(()); // no item says anything else
+        }
+        let items = 2 + if prealloc { ITEMS + sums.len() as u64 / 2048 } else { 0 };
+        // the items of what was preallocated take space, of which some must be left for deleting
+        let purpose = if prealloc { Purpose::Fill } else { Purpose::Free };
+        let mut trans = self.room.start(engine, items, purpose)?;
+        let result = self.mark_in_place(&mut trans, there, prealloc, &sums, size);
+        trans.end(result)
+    }
+
+    fn mark_in_place(
+        &self,
+        trans: &mut Trans<'_>,
+        there: NewExtent,
+        prealloc: bool,
+        sums: &[u8],
+        size: u64,
+    ) -> Result<()> {
+        if prealloc {
+            in_place::mark_written(trans, self.tree, self.ino, there.file_offset, there.len)?;
+        }
+        self.finish(trans, there.bytenr, sums, 0, size)
+    }
+
+    /// Writes an extent to space that was allocated for it.
+    fn extent(&mut self, extent: NewExtent, data: &[u8], size: u64) -> Result<()> {
+        let engine = self.engine;
+        let sums = bio::write(engine, extent.bytenr, data, has_sums(self.item), self.how.wait);
+        let ready = sums.and_then(|sums| {
+            let items = ITEMS + sums.len() as u64 / 2048;
+            Ok((self.room.start(engine, items, Purpose::Change)?, sums))
+        });
+        let (mut trans, sums) = match ready {
+            Ok(ready) => ready,
+            Err(error) => {
+                engine.writer()?.space.release_data(extent.bytenr, extent.disk_len);
+                return Err(error);
+            }
+        };
+        let result = self.insert(&mut trans, extent, &sums, size);
+        trans.end(result)
+    }
+
+    fn insert(&self, trans: &mut Trans<'_>, extent: NewExtent, sums: &[u8], size: u64) -> Result<()> {
+        let by = replace::replace_extents(trans, self.tree, self.ino, extent)?;
+        self.finish(trans, extent.bytenr, sums, by, size)
+    }
+
+    /// What remains when the extent's items are there: checksums, and what the inode says.
+    fn finish(&self, trans: &mut Trans<'_>, bytenr: u64, sums: &[u8], by: i64, size: u64) -> Result<()> {
+        if !sums.is_empty() {
+            csum::insert(trans, bytenr, sums)?;
+        }
+        inode::update(trans, self.tree, self.ino, |item| {
+            replace::count_bytes(item, by, self.how.now);
+            item.size = item.size.get().max(size).into();
+        })
+    }
+}
+
+/// Whether a file that was changed at `then` need not be told to have changed again: within a tick of the clock by which
+/// the kernel stamps files.
+fn is_just_before(then: &Timespec, now: &Timespec) -> bool {
+    const TICK_NSEC: u32 = 4_000_000;
+    then.sec == now.sec && now.nsec.get().checked_sub(then.nsec.get()).is_some_and(|n| n < TICK_NSEC)
+}
+
+/// Whether a file's data have checksums.
+fn has_sums(item: &InodeItem) -> bool {
+    item.flags.get() & flags::NODATASUM == 0
+}
