@@ -49,7 +49,7 @@ impl Seen {
             stat.size = self.end;
         }
         stat.mtime = self.now.into();
-        stat.ctime = stat.ctime.max(self.now.into());
+        stat.ctime = self.now.into();
         stat
     }
 }

@@ -143,6 +143,8 @@ pub struct Picker {
     pub weights: Weights,
     colliding: Vec<Name>,
     colliding_xattrs: Vec<Name>,
+    /// A file that is written to in pieces, and where the next one goes.
+    goes_on: Option<(Ino, u64)>,
 }
 
 impl Picker {
@@ -155,6 +157,7 @@ impl Picker {
             weights,
             colliding,
             colliding_xattrs: colliding_names(b"user.c", 0x5EED, 6),
+            goes_on: None,
         }
     }
 
@@ -162,6 +165,12 @@ impl Picker {
     pub fn pick(&mut self, m: &Model) -> Op {
         if self.rng.one_in(self.weights.sync_one_in) {
             return Op::Sync;
+        }
+        if let Some((ino, offset)) = self.goes_on
+            && self.rng.one_in(2)
+            && m.nodes.contains_key(&ino)
+        {
+            return self.piece(ino, offset);
         }
         let crowded = m.nodes.len() > self.weights.nodes_max;
         match self.rng.below(100) {
@@ -289,7 +298,18 @@ impl Picker {
             _ => self.rng.below(size.min(self.weights.size_max) + 100),
         };
         let most = if self.rng.one_in(2) { 5000 } else { self.weights.write_max };
-        Op::Write { ino, offset, data: self.data(most) }
+        let data = self.data(most);
+        self.goes_on = offset.checked_add(data.len as u64).map(|end| (ino, end));
+        Op::Write { ino, offset, data }
+    }
+
+    /// What goes on where the last write ended, and then again, for a while.
+    fn piece(&mut self, ino: Ino, offset: u64) -> Op {
+        let most = *self.rng.pick(&[700, 5000, 5000, 40_000]).unwrap_or(&700);
+        let data = self.data(most.min(self.weights.write_max));
+        let end = offset.checked_add(data.len as u64).filter(|&end| end < self.weights.size_max);
+        self.goes_on = end.filter(|_| !self.rng.one_in(12)).map(|end| (ino, end));
+        Op::Write { ino, offset, data }
     }
 
     fn fallocate(&mut self, m: &Model) -> Op {

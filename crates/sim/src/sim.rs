@@ -5,7 +5,7 @@ use crate::image::CLOCK;
 use crate::model::Model;
 use crate::op::{Op, Picker, Weights};
 use buttery::{FileId, Filesystem};
-use buttery_judge::{Compare, Fact, compare};
+use buttery_judge::{Compare, Fact, Kind, compare};
 
 /// Both file systems and what picks the operations.
 pub struct Sim {
@@ -33,7 +33,19 @@ impl Sim {
     /// One operation, on both.
     pub fn step(&mut self, fs: &Filesystem) -> Result<(), String> {
         let op = self.picker.pick(&self.model);
-        self.run(fs, &op).map_err(|e| format!("step {}, {op:?}: {e}", self.steps))
+        self.run(fs, &op).and_then(|()| self.check_size(fs, &op)).map_err(|e| format!("step {}, {op:?}: {e}", self.steps))
+    }
+
+    /// What was written to is seen at once, wherever the data are.
+    fn check_size(&self, fs: &Filesystem, op: &Op) -> Result<(), String> {
+        let Op::Write { ino, .. } = op else { return Ok(()) };
+        let node = self.model.node(*ino);
+        if node.kind != Kind::File {
+            return Ok(());
+        }
+        let found = fs.stat(node.id).map_err(|e| e.to_string())?.size;
+        let expected = node.content.size();
+        if found == expected { Ok(()) } else { Err(format!("it has {expected} bytes, and seems to have {found}")) }
     }
 
     /// The given operation, on both.
