@@ -110,7 +110,8 @@ impl Gathered {
         if len >= SMALL_MAX {
             return false;
         }
-        let of = |at: u64| (u64::from(hash(id)) << 32 | 1).wrapping_add(at.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let of =
+            |at: u64| (u64::from(hash(id)) << 32 | 1).wrapping_add(at.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let last = &self.last[hash(id) as usize % LAST];
         last.swap(of(offset.wrapping_add(len as u64)), Ordering::Relaxed) == of(offset)
     }
@@ -277,7 +278,9 @@ impl Filesystem {
             return Ok(false);
         }
         let _data = gathered.locks.of(id).write();
-        let Some(mut range) = gathered.take(id) else { return self.begin_to_gather(tree, id, offset, data, now) };
+        let Some(mut range) = gathered.take(id) else {
+            return self.begin_to_gather(tree, id, offset, data, now);
+        };
         let taken = match range.end() == offset {
             true => range.extend(&self.engine, tree, id.ino, data, now),
             false => Ok(false),
@@ -301,7 +304,8 @@ impl Filesystem {
         let gathered = &self.write_state()?.gathered;
         let item = inode::read(&self.engine, tree, id.ino)?;
         let stat = Stat::new(id, &item);
-        let denied = self.check_data(&stat).is_err() || stat.flags & flags::APPEND != 0 && offset != stat.size;
+        let denied =
+            self.check_data(&stat).is_err() || stat.flags & flags::APPEND != 0 && offset != stat.size;
         let many = gathered.count.load(Ordering::Relaxed) >= 2 * RANGES_MAX;
         let plain = stat.kind() == crate::Kind::File && self.how(tree, &stat)?.compress.is_none();
         if !plain || denied || many || data.is_empty() {

@@ -26,11 +26,7 @@ impl InodeLocks {
     }
 
     /// Both inodes' locks for writing, always in the same order; they may be one.
-    pub fn two(
-        &self,
-        a: FileId,
-        b: FileId,
-    ) -> (RwLockWriteGuard<'_, ()>, Option<RwLockWriteGuard<'_, ()>>) {
+    pub fn two(&self, a: FileId, b: FileId) -> (RwLockWriteGuard<'_, ()>, Option<RwLockWriteGuard<'_, ()>>) {
         let (a, b) = (Self::index(a), Self::index(b));
         let first = self.0[a.min(b)].write();
         (first, (a != b).then(|| self.0[a.max(b)].write()))

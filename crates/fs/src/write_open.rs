@@ -11,8 +11,8 @@ use buttery_engine::file::write::Compress;
 use hashbrown::{HashMap, HashSet};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::path::Path;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A commit begins when this many bytes of tree blocks have changed.

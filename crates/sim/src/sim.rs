@@ -33,7 +33,9 @@ impl Sim {
     /// One operation, on both.
     pub fn step(&mut self, fs: &Filesystem) -> Result<(), String> {
         let op = self.picker.pick(&self.model);
-        self.run(fs, &op).and_then(|()| self.check_size(fs, &op)).map_err(|e| format!("step {}, {op:?}: {e}", self.steps))
+        self.run(fs, &op)
+            .and_then(|()| self.check_size(fs, &op))
+            .map_err(|e| format!("step {}, {op:?}: {e}", self.steps))
     }
 
     /// What was written to is seen at once, wherever the data are.
@@ -45,7 +47,11 @@ impl Sim {
         }
         let found = fs.stat(node.id).map_err(|e| e.to_string())?.size;
         let expected = node.content.size();
-        if found == expected { Ok(()) } else { Err(format!("it has {expected} bytes, and seems to have {found}")) }
+        if found == expected {
+            Ok(())
+        } else {
+            Err(format!("it has {expected} bytes, and seems to have {found}"))
+        }
     }
 
     /// The given operation, on both.

@@ -13,11 +13,21 @@ use crate::space::reserve::Room;
 use crate::tree::Tree;
 use crate::{Engine, Result};
 use buttery_disk::inode::{InodeItem, Timespec};
+use std::collections::VecDeque;
 
 /// Bytes that are gathered before they are written.
 pub const GATHER_MAX: usize = 1 << 20;
 /// Bytes for which space is reserved at least, where it is plenty.
 const AHEAD_MIN: u64 = 64 << 10;
+
+/// A part of the file that is written in one piece.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    /// Where it ends in the file.
+    end: u64,
+    /// It goes to space that was reserved for it, not to where it is.
+    copied: bool,
+}
 
 /// A range of a file whose data are in memory, and newer than what the items say. While there is one, its owner keeps
 /// everybody off the inode who does not go through it.
@@ -26,8 +36,8 @@ pub struct Delalloc {
     /// Where it begins in the file, a multiple of the sector size, not beyond the size that the inode item states.
     start: u64,
     data: Vec<u8>,
-    /// Up to where in the file space is reserved.
-    granted: u64,
+    /// The pieces for which space is reserved, one behind the other.
+    pieces: VecDeque<Piece>,
     room: Room,
     now: Timespec,
 }
@@ -54,8 +64,8 @@ impl Delalloc {
         }
         let head = offset % sector(engine);
         let start = offset - head;
-        let mut range =
-            Delalloc { start, data: vec![0; head as usize], granted: start, room: Room::default(), now };
+        let (data_before, pieces, room) = (vec![0; head as usize], VecDeque::new(), Room::default());
+        let mut range = Delalloc { start, data: data_before, pieces, room, now };
         read::read(engine, tree, ino, start, &mut range.data)?;
         match range.extend(engine, tree, ino, data, now) {
             Ok(true) => Ok(Some(range)),
@@ -140,6 +150,8 @@ impl Delalloc {
         self.put(engine, tree, ino, whole, self.start + whole as u64)?;
         self.start += whole as u64;
         self.data.drain(..whole);
+        while self.pieces.pop_front_if(|piece| piece.end <= self.start).is_some() {}
+        self.room.trim_metadata(engine, self.pieces.len() as u64 * piece_items(engine))?;
         Ok(true)
     }
 
@@ -154,29 +166,35 @@ impl Delalloc {
 
     /// Reserves space up to `until` in the file. Answers `false` if it is not at hand.
     fn grant(&mut self, engine: &Engine, tree: &Tree, ino: u64, until: u64) -> Result<bool> {
-        if until <= self.granted {
+        let mut granted = self.pieces.back().map_or(self.start, |last| last.end);
+        if until <= granted {
             return Ok(true);
         }
         let item = inode::read(engine, tree, ino)?;
         let ahead = (self.data.len() as u64).next_multiple_of(sector(engine));
         let ahead = ahead.clamp(AHEAD_MIN, GATHER_MAX as u64);
-        while self.granted < until {
-            let need = until - self.granted;
-            let want = need.max(ahead);
+        while granted < until {
+            let (need, most) = (until - granted, GATHER_MAX as u64);
             let place = match in_place::is_possible(&item) {
-                true => in_place::find(engine, tree, ino, self.granted, want, &item)?,
-                false => Place::Copy(want),
+                true => in_place::find(engine, tree, ino, granted, need.max(most), &item)?,
+                false => Place::Copy(most),
             };
-            if !self.room.keep_metadata(engine, piece_items(engine))? {
-                return Ok(false);
+            let (len, copied, goes_on) = match place {
+                Place::There { len, .. } => (len, false, false),
+                Place::Copy(most) => {
+                    let kept = self.room.keep_data(engine, need.min(most), need.max(ahead).min(most))?;
+                    let Some((len, goes_on)) = kept else { return Ok(false) };
+                    (len, true, goes_on)
+                }
+            };
+            granted += len;
+            match self.pieces.back_mut() {
+                Some(last) if last.copied && goes_on => last.end = granted,
+                _ if self.room.keep_metadata(engine, piece_items(engine))? => {
+                    self.pieces.push_back(Piece { end: granted, copied });
+                }
+                _ => return Ok(false),
             }
-            self.granted += match place {
-                Place::There { len, .. } => len,
-                Place::Copy(want) => match self.room.keep_data(engine, need.min(want), want)? {
-                    Some(len) => len,
-                    None => return Ok(false),
-                },
-            };
         }
         Ok(true)
     }

@@ -41,29 +41,39 @@ impl Room {
 
     /// Keeps metadata space for changing so many items. Answers `false` if it is not at hand.
     pub fn keep_metadata(&mut self, engine: &Engine, items: u64) -> Result<bool> {
-        match metadata_at_hand(engine, items, Purpose::Change) {
-            Ok(bytes) => {
-                self.metadata += bytes;
-                Ok(true)
-            }
-            Err(Error::NoSpace) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let need = bytes_for(engine, items);
+        let kept = try_reserve(engine, need, Purpose::Change)?;
+        self.metadata += if kept { need } else { 0 };
+        Ok(kept)
     }
 
     /// Keeps space for `least` bytes of data or more, up to `want`, if it is plenty. `None` if it is not at hand in one
-    /// piece.
-    pub fn keep_data(&mut self, engine: &Engine, least: u64, want: u64) -> Result<Option<u64>> {
+    /// piece. Answers how much it is, and whether it goes on where the last ended.
+    pub fn keep_data(&mut self, engine: &Engine, least: u64, want: u64) -> Result<Option<(u64, bool)>> {
         let space = &engine.writer()?.space;
         let sector = engine.volume().context().sectorsize as u64;
         let spare = space.available(Class::Data) / PLENTY / sector * sector;
-        let found = space.alloc_data_again(want.min(spare).max(least));
-        let Some((bytenr, len)) = found.or_else(|| space.alloc_data_again(least)) else { return Ok(None) };
+        let want = want.min(spare).max(least);
+        let found = space.alloc_data_again(want).or_else(|| space.alloc_data(want, want));
+        let Some((bytenr, len)) = found.or_else(|| space.alloc_data(least, least)) else { return Ok(None) };
         match self.data.last_mut() {
-            Some(last) if last.0 + last.1 == bytenr && space.is_one_group(last.0, bytenr) => last.1 += len,
-            _ => self.data.push((bytenr, len)),
+            Some(last) if last.0 + last.1 == bytenr && space.is_one_group(last.0, bytenr) => {
+                last.1 += len;
+                Ok(Some((len, true)))
+            }
+            _ => {
+                self.data.push((bytenr, len));
+                Ok(Some((len, false)))
+            }
         }
-        Ok(Some(len))
+    }
+
+    /// Gives back metadata space beyond what changing so many items takes.
+    pub fn trim_metadata(&mut self, engine: &Engine, items: u64) -> Result<()> {
+        let surplus = self.metadata.saturating_sub(bytes_for(engine, items));
+        self.metadata -= surplus;
+        engine.writer()?.space.unreserve(surplus);
+        Ok(())
     }
 
     /// Gives back what is left.

@@ -1,0 +1,385 @@
+//! What is written in small pieces, each behind the last, stays in memory for a while: it is seen at once, its space is
+//! there, it comes to the device in large pieces, and nothing else about the file overtakes it.
+
+use buttery::{Error, Fallocate, FileId, Filesystem, NewNode, RenameMode, SetAttr, Time};
+use buttery_device::{Device, MemDevice};
+use buttery_disk::chunk::bg;
+use buttery_engine::file::extents::{self, Body};
+use buttery_judge::check::{btrfs_check_data, kernel_scrub};
+use buttery_judge::{KernelMount, Need, TempDir, need};
+use buttery_sim::image;
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A device that counts what is written to where file data are, and can refuse it.
+struct Watched {
+    inner: MemDevice,
+    data: Mutex<Vec<(u64, u64)>>,
+    writes: AtomicU64,
+    bytes: AtomicU64,
+    broken: AtomicBool,
+}
+
+impl Watched {
+    fn new(len: u64) -> Arc<Watched> {
+        let device = image::in_memory(len, &image::spread(0));
+        let inner = buttery_sim::crash::copy(&*device);
+        Arc::new(Watched {
+            inner,
+            data: Mutex::default(),
+            writes: 0.into(),
+            bytes: 0.into(),
+            broken: false.into(),
+        })
+    }
+
+    fn open(self: &Arc<Watched>) -> Filesystem {
+        let device: Arc<dyn Device> = self.clone();
+        let fs = image::open(&device);
+        // so that there is a block group for data
+        let first = file(&fs, "first");
+        fs.write(first, 0, &[1; 100_000]).expect("a write");
+        let chunks = fs.engine().volume().chunks().all();
+        let data = chunks.iter().filter(|c| c.kind & bg::DATA != 0);
+        *self.data.lock().expect("a lock") = data.map(|c| (c.stripes[0].1, c.len)).collect();
+        fs.sync().expect("a commit");
+        self.take();
+        fs
+    }
+
+    /// How often data were written since this was last asked, and how many bytes.
+    fn take(&self) -> (u64, u64) {
+        (self.writes.swap(0, Ordering::Relaxed), self.bytes.swap(0, Ordering::Relaxed))
+    }
+
+    fn check(&self, mounted: impl FnOnce(&Path)) {
+        let dir = TempDir::new("gathered").expect("a folder");
+        let path = dir.join("image");
+        image::dump(&self.inner, &path);
+        if let Some(()) = need(&[Need::KernelBtrfs, Need::Program("btrfs")]) {
+            btrfs_check_data(&path).expect("check");
+            let mount = KernelMount::one(&path, "").expect("a mount");
+            kernel_scrub(mount.path()).expect("scrub");
+            mounted(mount.path());
+            mount.unmount_without_complaints().expect("nothing in the log");
+        }
+    }
+}
+
+impl Device for Watched {
+    fn name(&self) -> &str {
+        "watched"
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.inner.len_bytes()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        let data = self.data.lock().expect("a lock");
+        if data.iter().any(|(start, len)| (*start..start + len).contains(&offset)) {
+            if self.broken.load(Ordering::Relaxed) {
+                return Err(io::Error::other("broken"));
+            }
+            self.writes.fetch_add(1, Ordering::Relaxed);
+            self.bytes.fetch_add(bufs.iter().map(|b| b.len() as u64).sum(), Ordering::Relaxed);
+        }
+        self.inner.write_at(offset, bufs)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn file(fs: &Filesystem, name: &str) -> FileId {
+    fs.create(fs.root(), name.as_bytes(), NewNode::file(0o644)).expect("a file")
+}
+
+fn bytes(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (seed * 89 + at * 7 + at / 251) as u8).collect()
+}
+
+/// Writes `data` in pieces from `offset` on.
+fn write(fs: &Filesystem, id: FileId, offset: u64, data: &[u8], piece: usize) {
+    for (n, part) in data.chunks(piece).enumerate() {
+        fs.write(id, offset + (n * piece) as u64, part).expect("a write");
+    }
+}
+
+fn reads(fs: &Filesystem, id: FileId, expected: &[u8]) {
+    assert_eq!(fs.stat(id).expect("a stat").size, expected.len() as u64);
+    let mut found = vec![0; expected.len() + 10];
+    assert_eq!(fs.read(id, 0, &mut found).expect("a read"), expected.len());
+    assert!(found[..expected.len()] == *expected, "other bytes");
+}
+
+/// Begin, length and address of each extent of a file.
+fn extents(fs: &Filesystem, id: FileId) -> Vec<(u64, u64, u64)> {
+    let tree = fs.engine().tree(id.tree).expect("the tree");
+    let view = tree.read(fs.engine().store());
+    let mut out = Vec::new();
+    extents::for_each(&tree, &view, id.ino, 0, u64::MAX, &mut |extent| {
+        if let Body::Regular(item) | Body::Prealloc(item) = extent.body {
+            out.push((extent.start, extent.len, item.disk_bytenr.get() + item.offset.get()));
+        }
+        Ok(true)
+    })
+    .expect("extents");
+    out
+}
+
+#[test]
+fn small_appends_are_few_writes_and_one_extent() {
+    let device = Watched::new(1 << 30);
+    let fs = device.open();
+    let id = file(&fs, "log");
+    let all = bytes(1, 8 << 20);
+    // no piece ends where a sector does
+    write(&fs, id, 0, &all, 500);
+    let stat = fs.stat(id).expect("a stat");
+    assert_eq!((stat.size, stat.nbytes), (all.len() as u64, all.len() as u64));
+    assert!(!fs.is_synced());
+    fs.sync().expect("a commit");
+    assert!(fs.is_synced());
+    let (writes, written) = device.take();
+    assert!(writes <= 20, "{writes} writes");
+    assert!(written <= all.len() as u64 + (64 << 10), "{written} bytes");
+    let found = extents(&fs, id);
+    // the first sectors were written before it was known that more would come
+    assert!(found.len() <= 4, "{found:?}");
+    reads(&fs, id, &all);
+    fs.close().expect("close");
+    device.check(|top| assert!(std::fs::read(top.join("log")).expect("the file") == all));
+}
+
+/// Everybody who looks sees what was written, wherever it is.
+#[test]
+fn nothing_else_overtakes_it() {
+    let device = Watched::new(1 << 30);
+    let fs = device.open();
+    let mut all = bytes(2, 300_000);
+    let id = file(&fs, "file");
+    let on = |id: FileId, all: &mut Vec<u8>, len: usize| {
+        let more = bytes(all.len(), len);
+        write(&fs, id, all.len() as u64, &more, 3000);
+        all.extend(more);
+    };
+    write(&fs, id, 0, &all, 3000);
+    assert_eq!(fs.seek(id, 0, false).expect("the end"), all.len() as u64);
+    on(id, &mut all, 50_000);
+    reads(&fs, id, &all);
+    // a part of it
+    on(id, &mut all, 50_000);
+    let mut part = [0; 700];
+    assert_eq!(fs.read(id, 390_000, &mut part).expect("a read"), 700);
+    assert!(part[..] == all[390_000..390_700]);
+    // over it, and behind it with a gap
+    on(id, &mut all, 50_000);
+    fs.write(id, 399_990, &[7; 20_000]).expect("a write");
+    all[399_990..419_990].fill(7);
+    on(id, &mut all, 50_000);
+    fs.write(id, 600_000, &[8; 5000]).expect("a write");
+    all.resize(600_000, 0);
+    all.extend([8; 5000]);
+    on(id, &mut all, 50_000);
+    reads(&fs, id, &all);
+    // cut, made longer, punched, cloned
+    on(id, &mut all, 50_000);
+    fs.truncate(id, 650_123).expect("a truncation");
+    all.truncate(650_123);
+    on(id, &mut all, 50_000);
+    fs.truncate(id, 720_000).expect("a truncation");
+    all.resize(720_000, 0);
+    on(id, &mut all, 50_000);
+    fs.fallocate(id, Fallocate::PunchHole, 740_000, 20_000, true).expect("a hole");
+    all[740_000..760_000].fill(0);
+    on(id, &mut all, 50_000);
+    let copy = file(&fs, "copy");
+    fs.clone_range(id, 0, copy, 0, 0).expect("a clone");
+    reads(&fs, copy, &all);
+    let copied = all.clone();
+    on(id, &mut all, 50_000);
+    reads(&fs, copy, &copied);
+    reads(&fs, id, &all);
+    // attributes
+    on(id, &mut all, 5000);
+    let then = Time { sec: 1_000_000, nsec: 5 };
+    fs.set_attr(id, &SetAttr { mtime: Some(then), ..SetAttr::default() }).expect("a time");
+    assert_eq!(fs.stat(id).expect("a stat").mtime, then);
+    fs.sync().expect("a commit");
+    assert_eq!(fs.stat(id).expect("a stat").mtime, then);
+    // in the middle of what is there, up to within a sector of it
+    write(&fs, id, 100_001, &[9; 70_007], 900);
+    all[100_001..170_008].fill(9);
+    assert_ne!(fs.stat(id).expect("a stat").mtime, then);
+    reads(&fs, id, &all);
+    // a file that goes takes it along
+    let gone = file(&fs, "gone");
+    write(&fs, gone, 0, &bytes(3, 100_000), 3000);
+    fs.unlink(fs.root(), b"gone").expect("an unlink");
+    assert!(matches!(fs.stat(gone), Err(Error::NotFound)));
+    fs.close().expect("close");
+    device.check(|top| {
+        assert!(std::fs::read(top.join("file")).expect("the file") == all);
+        assert!(std::fs::read(top.join("copy")).expect("the copy") == copied);
+    });
+}
+
+/// Preallocated space stays where it is, and is written to.
+#[test]
+fn preallocated_space_is_written_in_place() {
+    let device = Watched::new(1 << 30);
+    let fs = device.open();
+    let id = file(&fs, "space");
+    fs.fallocate(id, Fallocate::Allocate, 0, 4 << 20, false).expect("space");
+    let before = extents(&fs, id);
+    let data = bytes(4, 3 << 20);
+    write(&fs, id, 0, &data, 512);
+    assert_eq!(fs.stat(id).expect("a stat").nbytes, 4 << 20);
+    fs.sync().expect("a commit");
+    let (writes, written) = device.take();
+    assert!(writes <= 12 && written <= (3 << 20) + (64 << 10), "{writes} writes of {written} bytes");
+    let mut all = data;
+    all.resize(4 << 20, 0);
+    reads(&fs, id, &all);
+    // all but the first sector, of which a part was written before
+    let moved = |list: &[(u64, u64, u64)], at| {
+        list.iter().find(|e| (e.0..e.0 + e.1).contains(&at)).map(|e| e.2 + at - e.0)
+    };
+    let after = extents(&fs, id);
+    for at in [4096, 8192, 1 << 20, 2 << 20, (4 << 20) - 4096] {
+        assert_eq!(moved(&after, at), moved(&before, at), "{at}: {before:?} {after:?}");
+    }
+    fs.close().expect("close");
+    device.check(|top| assert!(std::fs::read(top.join("space")).expect("the file") == all));
+}
+
+/// A commit of which nobody told the data comes between: a rename does not overtake them.
+#[test]
+fn a_new_name_has_all_that_was_written_before() {
+    let device = Watched::new(1 << 30);
+    let fs = device.open();
+    let all = bytes(5, 70_000);
+    for (n, name) in ["renamed", "linked"].iter().enumerate() {
+        let id = file(&fs, "new");
+        write(&fs, id, 0, &all, 1000);
+        match n {
+            0 => fs
+                .rename(fs.root(), b"new", fs.root(), name.as_bytes(), RenameMode::Replace)
+                .expect("a rename"),
+            _ => fs.link(id, fs.root(), name.as_bytes()).expect("a link"),
+        }
+    }
+    fs.engine().commit().expect("a commit");
+    std::mem::forget(fs); // as a crash does
+    device.check(|top| {
+        for name in ["renamed", "linked"] {
+            assert!(std::fs::read(top.join(name)).expect("the file") == all, "{name}");
+        }
+    });
+}
+
+/// What was accepted can be written, be the file system as full as it may.
+#[test]
+fn what_was_accepted_has_its_space() {
+    let device = Watched::new(128 << 20);
+    let fs = device.open();
+    let ids: Vec<_> = (0..24).map(|n| file(&fs, &format!("file{n}"))).collect();
+    let piece = |n: usize, at: u64| bytes(n + at as usize, 900);
+    let mut sizes = vec![0u64; ids.len()];
+    let mut open: Vec<usize> = (0..ids.len()).collect();
+    while !open.is_empty() {
+        open.retain(|&n| match fs.write(ids[n], sizes[n], &piece(n, sizes[n])) {
+            Ok(()) => {
+                sizes[n] += 900;
+                true
+            }
+            Err(Error::NoSpace) => false,
+            Err(error) => panic!("file {n}: {error}"),
+        });
+    }
+    assert!(sizes.iter().sum::<u64>() > 40 << 20, "{sizes:?}");
+    let one = file(&fs, "one");
+    assert!(matches!(fs.write(one, 0, &[1; 8 << 10]), Err(Error::NoSpace)));
+    fs.sync().expect("all of it is written");
+    let content = |n: usize| -> Vec<u8> { (0..sizes[n] / 900).flat_map(|k| piece(n, k * 900)).collect() };
+    for (n, id) in ids.iter().enumerate() {
+        reads(&fs, *id, &content(n));
+    }
+    fs.close().expect("close");
+    device.check(|top| {
+        for n in 0..ids.len() {
+            assert!(std::fs::read(top.join(format!("file{n}"))).expect("a file") == content(n), "file {n}");
+        }
+    });
+    // and all that was kept comes back
+    let again: Arc<dyn Device> = device.clone();
+    let fs = image::open(&again);
+    for n in 0..ids.len() {
+        fs.unlink(fs.root(), format!("file{n}").as_bytes()).expect("an unlink");
+    }
+    fs.sync().expect("a commit");
+    let s = fs.statfs().expect("statfs");
+    assert!(s.total - s.free < 4 << 20, "{s:?}");
+    fs.close().expect("close");
+}
+
+/// What is in memory is bounded, however many files are written to.
+#[test]
+fn many_files_do_not_stay_in_memory() {
+    let device = Watched::new(1 << 30);
+    let fs = device.open();
+    let ids: Vec<_> = (0..400).map(|n| file(&fs, &format!("file{n}"))).collect();
+    let all = bytes(6, 20_000);
+    for id in &ids {
+        write(&fs, *id, 0, &all, 4000);
+    }
+    let (_, written) = device.take();
+    assert!(written >= 300 * 20_000, "{written} bytes");
+    for id in &ids {
+        reads(&fs, *id, &all);
+    }
+    fs.close().expect("close");
+    device.check(|_| ());
+}
+
+/// While the device refuses it nothing is lost: whoever syncs or reads is told, and later it is written.
+#[test]
+fn what_cannot_be_written_stays() {
+    let device = Watched::new(1 << 30);
+    let fs = device.open();
+    let id = file(&fs, "file");
+    let mut all = bytes(7, 100_000);
+    write(&fs, id, 0, &all, 1000);
+    device.broken.store(true, Ordering::Relaxed);
+    let more = bytes(8, 30_000);
+    write(&fs, id, 100_000, &more, 1000);
+    all.extend(more);
+    for _ in 0..2 {
+        assert!(fs.sync().is_err());
+        assert!(!fs.is_synced());
+        assert!(fs.read(id, 0, &mut [0; 200_000]).is_err());
+        assert_eq!(fs.stat(id).expect("a stat").size, all.len() as u64);
+    }
+    // it does not become more without end
+    let accepted = (0..5000).take_while(|n| fs.write(id, 130_000 + n * 1000, &[1; 1000]).is_ok()).count();
+    assert!(accepted < 1500, "{accepted}");
+    all.resize(130_000 + accepted * 1000, 1);
+    device.broken.store(false, Ordering::Relaxed);
+    fs.sync().expect("a commit");
+    reads(&fs, id, &all);
+    fs.engine().reset_device_stats().expect("no more errors");
+    fs.close().expect("close");
+    device.check(|top| assert!(std::fs::read(top.join("file")).expect("the file") == all));
+}
