@@ -102,7 +102,11 @@ impl Worker<'_> {
         let fill = *self.rng.pick(&[Fill::Random, Fill::Text]).unwrap_or(&Fill::Text);
         let data = Data::new(fill, self.rng.next(), (to - from) as usize).bytes();
         let file = &mut self.files[at];
-        self.fs.write(file.id, from, &data)?;
+        // at once, or in pieces that are gathered
+        let piece = if self.rng.one_in(2) { data.len() } else { 1 + self.rng.size(6000) as usize };
+        for (n, part) in data.chunks(piece).enumerate() {
+            self.fs.write(file.id, from + (n * piece) as u64, part)?;
+        }
         grow(&mut file.bytes, to)[from as usize..to as usize].copy_from_slice(&data);
         Ok(())
     }
