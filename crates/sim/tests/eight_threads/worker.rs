@@ -103,7 +103,7 @@ impl Worker<'_> {
         let data = Data::new(fill, self.rng.next(), (to - from) as usize).bytes();
         let file = &mut self.files[at];
         // at once, or in pieces that are gathered
-        let piece = if self.rng.one_in(2) { data.len() } else { 1 + self.rng.size(6000) as usize };
+        let piece = if self.rng.one_in(2) { data.len() } else { 500 + self.rng.size(6000) as usize };
         for (n, part) in data.chunks(piece).enumerate() {
             self.fs.write(file.id, from + (n * piece) as u64, part)?;
         }
