@@ -16,7 +16,7 @@ use parking_lot::{Mutex, RwLockWriteGuard};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// A write of so many bytes or more goes to the device at once.
 const SMALL_MAX: usize = 64 << 10;
@@ -25,6 +25,9 @@ const RANGES_MAX: usize = 64;
 const SHARDS: usize = 64;
 /// How many files' last writes are remembered.
 const LAST: usize = 1024;
+/// So many small writes of a file are not gathered after one came that did not go on, or met another: writers who take
+/// turns, or one who goes back and forth, would have little pieces settled all the time.
+const SHY: u32 = 256;
 
 /// What is seen of a file's data in memory without its lock.
 #[derive(Clone, Copy)]
@@ -70,6 +73,8 @@ pub(crate) struct Gathered {
     order: Mutex<VecDeque<FileId>>,
     /// Of the last small write, which file it was and where it ended, both in one number.
     last: Vec<AtomicU64>,
+    /// How many of the next small writes are not gathered.
+    shy: Vec<AtomicU32>,
 }
 
 thread_local! {
@@ -86,6 +91,7 @@ impl Gathered {
             count: 0.into(),
             order: Mutex::default(),
             last: (0..LAST).map(|_| AtomicU64::new(0)).collect(),
+            shy: (0..LAST).map(|_| AtomicU32::new(0)).collect(),
         }
     }
 
@@ -112,8 +118,25 @@ impl Gathered {
         }
         let of =
             |at: u64| (u64::from(hash(id)) << 32 | 1).wrapping_add(at.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let last = &self.last[hash(id) as usize % LAST];
-        last.swap(of(offset.wrapping_add(len as u64)), Ordering::Relaxed) == of(offset)
+        let slot = hash(id) as usize % LAST;
+        let goes_on =
+            self.last[slot].swap(of(offset.wrapping_add(len as u64)), Ordering::Relaxed) == of(offset);
+        let shy = self.shy[slot].load(Ordering::Relaxed);
+        if shy > 0 {
+            self.shy[slot].store(shy - 1, Ordering::Relaxed);
+        }
+        goes_on && shy == 0
+    }
+
+    /// A write comes that does not go on.
+    pub fn broken_off(&self, id: FileId) {
+        if self.seen(id).is_some() {
+            self.shy_away(id);
+        }
+    }
+
+    fn shy_away(&self, id: FileId) {
+        self.shy[hash(id) as usize % LAST].store(SHY, Ordering::Relaxed);
     }
 
     /// Takes what a file has in memory, to work with it. The inode is locked until it was put back or removed.
@@ -277,13 +300,20 @@ impl Filesystem {
         if !gathered.goes_on(id, offset, data.len()) {
             return Ok(false);
         }
-        let _data = gathered.locks.of(id).write();
+        // who would wait for another's piece does better beside him
+        let Some(_data) = gathered.locks.of(id).try_write() else {
+            gathered.shy_away(id);
+            return Ok(false);
+        };
         let Some(mut range) = gathered.take(id) else {
             return self.begin_to_gather(tree, id, offset, data, now);
         };
         let taken = match range.end() == offset {
             true => range.extend(&self.engine, tree, id.ino, data, now),
-            false => Ok(false),
+            false => {
+                gathered.broken_off(id);
+                Ok(false)
+            }
         };
         gathered.put(id, range);
         if !taken? {

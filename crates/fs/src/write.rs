@@ -83,6 +83,7 @@ impl Filesystem {
             _ => false,
         };
         if !gathered && !self.overwrite(&tree, id, offset, data, wait, now)? {
+            self.write_state()?.gathered.broken_off(id);
             let _data = self.lock_inode(id)?;
             let stat = self.stat(id)?;
             regular(&stat)?;

@@ -163,77 +163,149 @@ fn small_appends_are_few_writes_and_one_extent() {
     device.check(|top| assert!(std::fs::read(top.join("log")).expect("the file") == all));
 }
 
-/// Everybody who looks sees what was written, wherever it is.
+/// What is done to a file of which a part is in memory, and to the bytes that it should have.
+type Deed = fn(&Filesystem, FileId, &mut Vec<u8>);
+
+fn over(bytes: &mut Vec<u8>, at: usize, new: &[u8]) {
+    bytes.resize(bytes.len().max(at + new.len()), 0);
+    bytes[at..at + new.len()].copy_from_slice(new);
+}
+
+const DEEDS: [(&str, Deed); 12] = [
+    ("nothing", |_, _, _| ()),
+    ("seek", |fs, id, all| assert_eq!(fs.seek(id, 0, false).expect("the end"), all.len() as u64)),
+    ("read", |fs, id, all| {
+        let mut part = [0; 700];
+        assert_eq!(fs.read(id, 290_000, &mut part).expect("a read"), 700);
+        assert!(part[..] == all[290_000..290_700]);
+    }),
+    ("over", |fs, id, all| {
+        fs.write(id, 299_990, &[7; 20_000]).expect("a write");
+        over(all, 299_990, &[7; 20_000]);
+    }),
+    ("before", |fs, id, all| {
+        fs.write(id, 5, &[6; 20]).expect("a write");
+        over(all, 5, &[6; 20]);
+    }),
+    ("gap", |fs, id, all| {
+        fs.write(id, 600_000, &[8; 5000]).expect("a write");
+        over(all, 600_000, &[8; 5000]);
+    }),
+    ("direct", |fs, id, all| {
+        fs.write_direct(id, 290_816, &[5; 8192]).expect("a write");
+        over(all, 290_816, &[5; 8192]);
+    }),
+    ("append", |fs, id, all| {
+        assert_eq!(fs.append(id, b"the end").expect("a write"), all.len() as u64);
+        all.extend(b"the end");
+    }),
+    ("shorter", |fs, id, all| {
+        fs.truncate(id, 250_123).expect("a truncation");
+        all.truncate(250_123);
+    }),
+    ("longer", |fs, id, all| {
+        fs.truncate(id, 700_000).expect("a truncation");
+        all.resize(700_000, 0);
+    }),
+    ("hole", |fs, id, all| {
+        fs.fallocate(id, Fallocate::PunchHole, 240_001, 20_000, true).expect("a hole");
+        over(all, 240_001, &[0; 20_000]);
+    }),
+    ("space", |fs, id, all| {
+        fs.fallocate(id, Fallocate::Allocate, 280_000, 400_000, false).expect("space");
+        all.resize(680_000, 0);
+    }),
+];
+
+/// Everybody who looks sees what was written, wherever it is; and it goes on after that.
 #[test]
 fn nothing_else_overtakes_it() {
     let device = Watched::new(1 << 30);
     let fs = device.open();
-    let mut all = bytes(2, 300_000);
-    let id = file(&fs, "file");
-    let on = |id: FileId, all: &mut Vec<u8>, len: usize| {
-        let more = bytes(all.len(), len);
+    let mut made = Vec::new();
+    for (n, (name, deed)) in DEEDS.iter().enumerate() {
+        let id = file(&fs, name);
+        let mut all = bytes(n, 300_000);
+        write(&fs, id, 0, &all, 3000);
+        deed(&fs, id, &mut all);
+        assert_eq!(fs.stat(id).expect("a stat").size, all.len() as u64, "{name}");
+        let more = bytes(n + 100, 50_000);
         write(&fs, id, all.len() as u64, &more, 3000);
         all.extend(more);
-    };
-    write(&fs, id, 0, &all, 3000);
-    assert_eq!(fs.seek(id, 0, false).expect("the end"), all.len() as u64);
-    on(id, &mut all, 50_000);
-    reads(&fs, id, &all);
-    // a part of it
-    on(id, &mut all, 50_000);
-    let mut part = [0; 700];
-    assert_eq!(fs.read(id, 390_000, &mut part).expect("a read"), 700);
-    assert!(part[..] == all[390_000..390_700]);
-    // over it, and behind it with a gap
-    on(id, &mut all, 50_000);
-    fs.write(id, 399_990, &[7; 20_000]).expect("a write");
-    all[399_990..419_990].fill(7);
-    on(id, &mut all, 50_000);
-    fs.write(id, 600_000, &[8; 5000]).expect("a write");
-    all.resize(600_000, 0);
-    all.extend([8; 5000]);
-    on(id, &mut all, 50_000);
-    reads(&fs, id, &all);
-    // cut, made longer, punched, cloned
-    on(id, &mut all, 50_000);
-    fs.truncate(id, 650_123).expect("a truncation");
-    all.truncate(650_123);
-    on(id, &mut all, 50_000);
-    fs.truncate(id, 720_000).expect("a truncation");
-    all.resize(720_000, 0);
-    on(id, &mut all, 50_000);
-    fs.fallocate(id, Fallocate::PunchHole, 740_000, 20_000, true).expect("a hole");
-    all[740_000..760_000].fill(0);
-    on(id, &mut all, 50_000);
-    let copy = file(&fs, "copy");
-    fs.clone_range(id, 0, copy, 0, 0).expect("a clone");
-    reads(&fs, copy, &all);
-    let copied = all.clone();
-    on(id, &mut all, 50_000);
-    reads(&fs, copy, &copied);
-    reads(&fs, id, &all);
-    // attributes
-    on(id, &mut all, 5000);
-    let then = Time { sec: 1_000_000, nsec: 5 };
-    fs.set_attr(id, &SetAttr { mtime: Some(then), ..SetAttr::default() }).expect("a time");
-    assert_eq!(fs.stat(id).expect("a stat").mtime, then);
-    fs.sync().expect("a commit");
-    assert_eq!(fs.stat(id).expect("a stat").mtime, then);
-    // in the middle of what is there, up to within a sector of it
-    write(&fs, id, 100_001, &[9; 70_007], 900);
-    all[100_001..170_008].fill(9);
-    assert_ne!(fs.stat(id).expect("a stat").mtime, then);
-    reads(&fs, id, &all);
-    // a file that goes takes it along
-    let gone = file(&fs, "gone");
-    write(&fs, gone, 0, &bytes(3, 100_000), 3000);
-    fs.unlink(fs.root(), b"gone").expect("an unlink");
-    assert!(matches!(fs.stat(gone), Err(Error::NotFound)));
+        made.push((*name, id, all));
+    }
+    for (name, id, all) in &made {
+        eprintln!("{name}");
+        reads(&fs, *id, all);
+    }
     fs.close().expect("close");
     device.check(|top| {
-        assert!(std::fs::read(top.join("file")).expect("the file") == all);
-        assert!(std::fs::read(top.join("copy")).expect("the copy") == copied);
+        for (name, _, all) in &made {
+            assert!(std::fs::read(top.join(name)).expect("the file") == *all, "{name}");
+        }
     });
+}
+
+/// The same of what is not in the bytes: extents that are shared, times, and a file that goes.
+#[test]
+fn clones_times_and_removing_find_it() {
+    let device = Watched::new(1 << 30);
+    let fs = device.open();
+    let all = bytes(2, 300_000);
+    let [id, copy] = ["file", "copy"].map(|name| file(&fs, name));
+    write(&fs, id, 0, &all, 3000);
+    fs.clone_range(id, 0, copy, 0, 0).expect("a clone");
+    reads(&fs, copy, &all);
+    write(&fs, id, all.len() as u64, &[1; 50_000], 3000);
+    reads(&fs, copy, &all);
+    assert!(!fs.dedupe_range(id, 4096, copy, 8192, 4096).expect("other bytes"));
+    write(&fs, copy, all.len() as u64, &[1; 50_000], 3000);
+    assert!(fs.dedupe_range(id, 0, copy, 0, 350_000).expect("the same bytes"));
+
+    let timed = file(&fs, "timed");
+    write(&fs, timed, 0, &all, 3000);
+    let then = Time { sec: 1_000_000, nsec: 5 };
+    fs.set_attr(timed, &SetAttr { mtime: Some(then), ..SetAttr::default() }).expect("a time");
+    assert_eq!(fs.stat(timed).expect("a stat").mtime, then);
+    fs.sync().expect("a commit");
+    assert_eq!(fs.stat(timed).expect("a stat").mtime, then);
+    // in the middle of what is there, up to within a sector of it
+    write(&fs, timed, 100_001, &[9; 70_007], 900);
+    assert_ne!(fs.stat(timed).expect("a stat").mtime, then);
+    let mut expected = all.clone();
+    over(&mut expected, 100_001, &[9; 70_007]);
+    reads(&fs, timed, &expected);
+
+    let gone = file(&fs, "gone");
+    write(&fs, gone, 0, &all, 3000);
+    device.take();
+    fs.unlink(fs.root(), b"gone").expect("an unlink");
+    assert!(matches!(fs.stat(gone), Err(Error::NotFound)));
+    fs.sync().expect("a commit");
+    assert_eq!(device.take(), (0, 0), "what nobody can read any more is not written");
+    fs.close().expect("close");
+    device.check(|top| assert!(std::fs::read(top.join("timed")).expect("the file") == expected));
+}
+
+/// Writers who take turns write at once: pieces that each has settled for the other would be slower.
+#[test]
+fn writers_who_take_turns_are_not_gathered() {
+    let device = Watched::new(1 << 30);
+    let fs = device.open();
+    let id = file(&fs, "file");
+    let all = bytes(9, 4 << 20);
+    // a pair of pieces comes the wrong way round, now and then
+    let mut order: Vec<usize> = (0..512).collect();
+    order.chunks_mut(8).for_each(|eight| eight.swap(2, 3));
+    for n in order {
+        fs.write(id, n as u64 * 8192, &all[n * 8192..(n + 1) * 8192]).expect("a write");
+    }
+    let (_, before) = device.take();
+    assert!(before > 3 << 20, "{before} bytes");
+    reads(&fs, id, &all);
+    assert!(extents(&fs, id).len() < 256, "{:?}", extents(&fs, id));
+    fs.close().expect("close");
+    device.check(|_| ());
 }
 
 /// Preallocated space stays where it is, and is written to.
