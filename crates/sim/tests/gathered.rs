@@ -171,7 +171,14 @@ fn over(bytes: &mut Vec<u8>, at: usize, new: &[u8]) {
     bytes[at..at + new.len()].copy_from_slice(new);
 }
 
-const DEEDS: [(&str, Deed); 12] = [
+const DEEDS: [(&str, Deed); 13] = [
+    ("within", |fs, id, all| {
+        // over what is on the device already, in pieces, and then over a part of these
+        write(fs, id, 100_001, &[4; 30_000], 3000);
+        over(all, 100_001, &[4; 30_000]);
+        fs.write(id, 110_592, &[3; 4096]).expect("a write");
+        over(all, 110_592, &[3; 4096]);
+    }),
     ("nothing", |_, _, _| ()),
     ("seek", |fs, id, all| assert_eq!(fs.seek(id, 0, false).expect("the end"), all.len() as u64)),
     ("read", |fs, id, all| {
@@ -405,6 +412,26 @@ fn what_was_accepted_has_its_space() {
     let s = fs.statfs().expect("statfs");
     assert!(s.total - s.free < 4 << 20, "{s:?}");
     fs.close().expect("close");
+}
+
+/// Who needs the space gets what others keep for what they have not written yet.
+#[test]
+fn nobody_is_refused_what_others_only_keep() {
+    let device = Watched::new(128 << 20);
+    let fs = device.open();
+    for n in 0..60 {
+        let id = file(&fs, &format!("file{n}"));
+        write(&fs, id, 0, &bytes(n, 9000), 1000);
+    }
+    let large = file(&fs, "large");
+    let full = (0..128u64).find(|n| fs.write(large, n << 20, &[1; 1 << 20]).is_err()).expect("it is full");
+    fs.sync().expect("a commit");
+    let size = fs.stat(large).expect("a stat").size;
+    assert!(size > 30 << 20 && size >= full << 20, "{size}");
+    let again = fs.write(large, size, &[1; 256 << 10]);
+    assert!(matches!(again, Err(Error::NoSpace)), "there was space: {again:?}");
+    fs.close().expect("close");
+    device.check(|_| ());
 }
 
 /// What is in memory is bounded, however many files are written to.
