@@ -174,6 +174,7 @@ fn over(bytes: &mut Vec<u8>, at: usize, new: &[u8]) {
 const DEEDS: [(&str, Deed); 13] = [
     ("within", |fs, id, all| {
         // over what is on the device already, in pieces, and then over a part of these
+        fs.sync().expect("a commit");
         write(fs, id, 100_001, &[4; 30_000], 3000);
         over(all, 100_001, &[4; 30_000]);
         fs.write(id, 110_592, &[3; 4096]).expect("a write");
