@@ -35,11 +35,12 @@ pub(crate) struct Seen {
     start: u64,
     end: u64,
     now: Timespec,
+    ctime: Timespec,
 }
 
 impl Seen {
     fn of(range: &Delalloc) -> Seen {
-        Seen { start: range.start(), end: range.end(), now: range.now() }
+        Seen { start: range.start(), end: range.end(), now: range.now(), ctime: range.ctime() }
     }
 
     /// What a file is that has these data besides.
@@ -52,7 +53,9 @@ impl Seen {
             stat.size = self.end;
         }
         stat.mtime = self.now.into();
-        stat.ctime = self.now.into();
+        // whoever changed it meanwhile was later
+        let changed = stat.ctime != self.ctime.into();
+        stat.ctime = if changed { stat.ctime.max(self.now.into()) } else { self.now.into() };
         stat
     }
 }
@@ -69,7 +72,7 @@ pub(crate) struct Gathered {
     engine: Arc<Engine>,
     shards: Vec<Mutex<HashMap<FileId, Entry>>>,
     count: AtomicUsize,
-    /// In the order in which they came; some are gone.
+    /// In the order in which they came.
     order: Mutex<VecDeque<FileId>>,
     /// Of the last small write, which file it was and where it ended, both in one number.
     last: Vec<AtomicU64>,
@@ -151,17 +154,14 @@ impl Gathered {
         let entry = Entry { seen: Seen::of(&range), range: Some(range) };
         if self.shard(id).lock().insert(id, entry).is_none() {
             self.count.fetch_add(1, Ordering::AcqRel);
-            let mut order = self.order.lock();
-            if order.len() >= 4 * RANGES_MAX {
-                order.retain(|&other| self.shard(other).lock().contains_key(&other));
-            }
-            order.push_back(id);
+            self.order.lock().push_back(id);
         }
     }
 
     fn remove(&self, id: FileId) {
         if self.shard(id).lock().remove(&id).is_some() {
             self.count.fetch_sub(1, Ordering::AcqRel);
+            self.order.lock().retain(|&other| other != id);
         }
     }
 
@@ -186,6 +186,14 @@ impl Gathered {
         let Some(range) = self.take(id) else { return Ok(()) };
         self.remove(id);
         range.release(&self.engine)
+    }
+
+    /// Before a file ends at `size`, whose inode is locked: what it has in memory behind that need not be written.
+    pub fn settle_up_to(&self, id: FileId, size: u64) -> Result<()> {
+        match self.seen(id) {
+            Some(seen) if size <= seen.start => self.forget(id),
+            _ => self.settle_locked(id),
+        }
     }
 
     /// Writes what a file has in memory.
@@ -218,10 +226,14 @@ impl Gathered {
         if self.count.load(Ordering::Relaxed) <= RANGES_MAX {
             return;
         }
-        let Some(oldest) = self.order.lock().pop_front() else { return };
+        let Some(oldest) = self.order.lock().front().copied() else { return };
         if self.settle(oldest).is_err() {
-            // it stays, and whoever asks for just this file is told
-            self.order.lock().push_back(oldest);
+            // it stays, and whoever asks for just this file is told; the next is another's turn
+            let mut order = self.order.lock();
+            if let Some(at) = order.iter().position(|&other| other == oldest) {
+                order.remove(at);
+                order.push_back(oldest);
+            }
         }
     }
 }
@@ -235,7 +247,7 @@ impl Relief for Gathered {
         for id in self.ids() {
             // who asks may have a lock, and others may wait for what he has
             if let Some(_data) = self.locks.of(id).try_write() {
-                any |= self.settle_locked(id).is_ok();
+                any |= self.seen(id).is_some() && self.settle_locked(id).is_ok();
             }
         }
         RELIEVING.set(false);

@@ -51,7 +51,11 @@ impl Filesystem {
             // with the inode's lock, since others may be about to do the same
             let _data = state.inode(orphan).write();
             if !state.held.lock().contains_key(&orphan) {
-                state.gathered.forget(orphan)?;
+                // one that has a name is only noted to be cut
+                match self.stat(orphan) {
+                    Ok(stat) if stat.nlink > 0 => state.gathered.settle_locked(orphan)?,
+                    _ => state.gathered.forget(orphan)?,
+                }
                 file::truncate::evict(&self.engine, &tree, ino)?;
             }
         }

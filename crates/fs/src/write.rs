@@ -145,13 +145,15 @@ impl Filesystem {
 
     /// Sets the size of a regular file; what is added reads as zeros.
     pub fn truncate(&self, id: FileId, size: u64) -> Result<()> {
+        let state = self.write_state()?;
         let tree = self.tree_to_change(id)?;
         {
-            let _data = self.lock_inode(id)?;
+            let _data = state.inode(id).write();
             let stat = self.stat(id)?;
             regular(&stat)?;
             self.check_data(&stat)?;
             self.check_mutable(&stat)?;
+            state.gathered.settle_up_to(id, size)?;
             file::truncate::truncate(&self.engine, &tree, id.ino, size, self.now())?;
         }
         self.after_operation()

@@ -1,9 +1,10 @@
 //! What is written in small pieces, each behind the last, stays in memory for a while: it is seen at once, its space is
 //! there, it comes to the device in large pieces, and nothing else about the file overtakes it.
 
-use buttery::{Error, Fallocate, FileId, Filesystem, NewNode, RenameMode, SetAttr, Time};
+use buttery::{Error, Fallocate, FileId, Filesystem, NewNode, Options, RenameMode, SetAttr, Time};
 use buttery_device::{Device, MemDevice};
 use buttery_disk::chunk::bg;
+use buttery_disk::inode::flags;
 use buttery_engine::file::extents::{self, Body};
 use buttery_judge::check::{btrfs_check_data, kernel_scrub};
 use buttery_judge::{KernelMount, Need, TempDir, need};
@@ -20,6 +21,8 @@ struct Watched {
     writes: AtomicU64,
     bytes: AtomicU64,
     broken: AtomicBool,
+    /// Refuses all that is written.
+    dead: AtomicBool,
 }
 
 impl Watched {
@@ -32,12 +35,17 @@ impl Watched {
             writes: 0.into(),
             bytes: 0.into(),
             broken: false.into(),
+            dead: false.into(),
         })
     }
 
     fn open(self: &Arc<Watched>) -> Filesystem {
+        self.open_with(&image::quiet())
+    }
+
+    fn open_with(self: &Arc<Watched>, options: &Options) -> Filesystem {
         let device: Arc<dyn Device> = self.clone();
-        let fs = image::open(&device);
+        let fs = Filesystem::open_devices_writable(vec![device], options).expect("open");
         // so that there is a block group for data
         let first = file(&fs, "first");
         fs.write(first, 0, &[1; 100_000]).expect("a write");
@@ -82,6 +90,9 @@ impl Device for Watched {
     }
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        if self.dead.load(Ordering::Relaxed) {
+            return Err(io::Error::other("dead"));
+        }
         let data = self.data.lock().expect("a lock");
         if data.iter().any(|(start, len)| (*start..start + len).contains(&offset)) {
             if self.broken.load(Ordering::Relaxed) {
@@ -478,6 +489,83 @@ fn what_cannot_be_written_stays() {
     all.resize(130_000 + accepted * 1000, 1);
     device.broken.store(false, Ordering::Relaxed);
     fs.sync().expect("a commit");
+    reads(&fs, id, &all);
+    fs.engine().reset_device_stats().expect("no more errors");
+    fs.close().expect("close");
+    device.check(|top| assert!(std::fs::read(top.join("file")).expect("the file") == all));
+}
+
+/// Where writing has ended nothing more is accepted.
+#[test]
+fn nothing_is_accepted_after_writing_has_ended() {
+    let device = Watched::new(1 << 30);
+    let fs = device.open();
+    let [begun, other] = ["begun", "other"].map(|name| file(&fs, name));
+    write(&fs, begun, 0, &bytes(1, 20_000), 1000);
+    write(&fs, other, 0, &bytes(1, 4000), 4000);
+    device.dead.store(true, Ordering::Relaxed);
+    assert!(fs.sync().is_err());
+    assert!(fs.write(begun, 20_000, &[1; 1000]).is_err());
+    assert!(fs.write(other, 4000, &[1; 1000]).is_err());
+    assert!(fs.write(other, 5000, &[1; 1000]).is_err());
+    assert!(fs.close().is_err());
+}
+
+/// What a file says of its times is never taken back: in place, where a write within the same tick is not said, and of a
+/// file that lost its name meanwhile.
+#[test]
+fn times_do_not_go_back() {
+    let device = Watched::new(1 << 30);
+    let fs = device.open_with(&Options { commit_secs: 100_000, ..Options::default() });
+    for round in 0..20u64 {
+        let nocow = file(&fs, &format!("nocow{round}"));
+        let bits = flags::NODATACOW | flags::NODATASUM;
+        fs.set_flags(nocow, bits, bits).expect("flags");
+        fs.write(nocow, 0, &[0; 200_000]).expect("a write");
+        fs.sync().expect("a commit");
+        fs.write(nocow, 0, &[1; 500]).expect("a write");
+        let before = fs.stat(nocow).expect("a stat");
+        std::thread::sleep(std::time::Duration::from_micros(300));
+        write(&fs, nocow, 500, &[2; 5000], 500);
+        let seen = fs.stat(nocow).expect("a stat");
+        assert!(seen.mtime > before.mtime);
+        fs.sync().expect("a commit");
+        assert_eq!(fs.stat(nocow).expect("a stat").mtime, seen.mtime);
+
+        let name = format!("file{round}");
+        let held = file(&fs, &name);
+        fs.hold(held, 1);
+        write(&fs, held, 0, &[3; 20_000], 1000);
+        fs.unlink(fs.root(), name.as_bytes()).expect("an unlink");
+        let unlinked = fs.stat(held).expect("a stat");
+        assert!(unlinked.ctime > unlinked.mtime);
+        fs.sync().expect("a commit");
+        assert_eq!(fs.stat(held).expect("a stat"), unlinked);
+        fs.release(held, 1).expect("it goes");
+    }
+    fs.close().expect("close");
+    device.check(|_| ());
+}
+
+/// Nor is its space given to others, who could fill it before the device takes data again.
+#[test]
+fn what_cannot_be_written_keeps_its_space() {
+    let device = Watched::new(128 << 20);
+    let fs = device.open();
+    let [id, space] = ["file", "space"].map(|name| file(&fs, name));
+    let all = bytes(7, 900_000);
+    write(&fs, id, 0, &all, 1000);
+    device.broken.store(true, Ordering::Relaxed);
+    assert!(fs.sync().is_err() && fs.sync().is_err());
+    let take = |size: u64| {
+        let mut at = fs.stat(space).expect("a stat").size;
+        while fs.fallocate(space, Fallocate::Allocate, at, size, false).is_ok() {
+            at += size;
+        }
+    };
+    [1 << 20, 64 << 10, 4 << 10].map(take);
+    device.broken.store(false, Ordering::Relaxed);
+    fs.sync().expect("all of it is written");
     reads(&fs, id, &all);
     fs.engine().reset_device_stats().expect("no more errors");
     fs.close().expect("close");

@@ -11,7 +11,7 @@ use super::{inode, read};
 use crate::bio::Wait;
 use crate::space::reserve::Room;
 use crate::tree::Tree;
-use crate::{Engine, Result};
+use crate::{Engine, Error, Result};
 use buttery_disk::inode::{InodeItem, Timespec};
 use std::collections::VecDeque;
 
@@ -40,6 +40,8 @@ pub struct Delalloc {
     pieces: VecDeque<Piece>,
     room: Room,
     now: Timespec,
+    /// What the inode item stated when it was last looked at.
+    ctime: Timespec,
 }
 
 impl Delalloc {
@@ -64,8 +66,14 @@ impl Delalloc {
         }
         let head = offset % sector(engine);
         let start = offset - head;
-        let (data_before, pieces, room) = (vec![0; head as usize], VecDeque::new(), Room::default());
-        let mut range = Delalloc { start, data: data_before, pieces, room, now };
+        let mut range = Delalloc {
+            start,
+            data: vec![0; head as usize],
+            pieces: VecDeque::new(),
+            room: Room::default(),
+            now,
+            ctime: item.ctime,
+        };
         read::read(engine, tree, ino, start, &mut range.data)?;
         match range.extend(engine, tree, ino, data, now) {
             Ok(true) => Ok(Some(range)),
@@ -85,6 +93,9 @@ impl Delalloc {
         data: &[u8],
         now: Timespec,
     ) -> Result<bool> {
+        if engine.writer()?.txn.is_aborted() {
+            return Err(Error::Aborted);
+        }
         // before they are taken: if this fails they are not
         if self.data.len() >= GATHER_MAX && !self.flush(engine, tree, ino)? {
             return Ok(false);
@@ -93,6 +104,11 @@ impl Delalloc {
         let Some(end) = end else { return Ok(false) };
         if !self.grant(engine, tree, ino, end.next_multiple_of(sector(engine)))? {
             return Ok(false);
+        }
+        let len = self.data.len() + data.len();
+        if len > self.data.capacity() {
+            let most = len.max((2 * len).min(GATHER_MAX + AHEAD_MIN as usize));
+            self.data.reserve_exact(most - self.data.len());
         }
         self.data.extend_from_slice(data);
         self.now = now;
@@ -114,10 +130,15 @@ impl Delalloc {
         self.now
     }
 
-    /// Writes all of it. If that fails it is as it was.
+    /// The change time of the inode item as it was, unless somebody else has changed it since.
+    pub fn ctime(&self) -> Timespec {
+        self.ctime
+    }
+
+    /// Writes all of it. If that fails, what could not be written is there still, and so is its space.
     pub fn settle(&mut self, engine: &Engine, tree: &Tree, ino: u64) -> Result<()> {
-        let (len, end) = (self.data.len(), self.end());
-        if len == 0 {
+        let end = self.end();
+        if self.data.is_empty() {
             return Ok(());
         }
         // the rest of the last sector: what the file has there, or zeros behind its end
@@ -125,13 +146,9 @@ impl Delalloc {
         read::read(engine, tree, ino, end, &mut rest)?;
         self.data.extend_from_slice(&rest);
         let result = self.put(engine, tree, ino, self.data.len(), end);
-        if result.is_err() {
-            self.data.truncate(len);
-            return result;
-        }
-        self.data.clear();
-        self.start = end.next_multiple_of(sector(engine));
-        Ok(())
+        // without the rest
+        self.data.truncate(end.saturating_sub(self.start) as usize);
+        result
     }
 
     /// Gives the space back that was not needed.
@@ -148,19 +165,28 @@ impl Delalloc {
         }
         let whole = self.data.len() - self.data.len() % sector(engine) as usize;
         self.put(engine, tree, ino, whole, self.start + whole as u64)?;
-        self.start += whole as u64;
-        self.data.drain(..whole);
-        while self.pieces.pop_front_if(|piece| piece.end <= self.start).is_some() {}
-        self.room.trim_metadata(engine, self.pieces.len() as u64 * piece_items(engine))?;
         Ok(true)
     }
 
+    /// Writes so much of it, whole sectors; the file then ends at `end`. What was written is not there any more, even if
+    /// the rest could not be.
     fn put(&mut self, engine: &Engine, tree: &Tree, ino: u64, len: usize, end: u64) -> Result<()> {
         let item = inode::read(engine, tree, ino)?;
         let how = How { now: Some(self.now), compress: None, wait: Wait::No };
-        let mut put = Put { room: std::mem::take(&mut self.room), ..Put::new(engine, tree, ino, &item, how) };
+        let (room, done) = (std::mem::take(&mut self.room), self.start);
+        let gathered = Some(self.ctime);
+        let mut put = Put { room, done, gathered, ..Put::new(engine, tree, ino, &item, how) };
         let result = put.sectors(self.start, &self.data[..len], end);
+        let done = put.done;
         self.room = put.room;
+        if done > self.start {
+            self.data.drain(..(done - self.start) as usize);
+            // not beyond the size that the item states now
+            self.start = done.min(end / sector(engine) * sector(engine));
+            self.ctime = inode::read(engine, tree, ino)?.ctime;
+        }
+        while self.pieces.pop_front_if(|piece| piece.end <= done).is_some() {}
+        self.room.trim_metadata(engine, self.pieces.len() as u64 * piece_items(engine))?;
         result
     }
 

@@ -24,12 +24,16 @@ pub(super) struct Put<'a> {
     pub how: How,
     /// Space that was reserved before; what it lacks is looked for.
     pub room: Room,
+    /// Up to where in the file all is written.
+    pub done: u64,
+    /// The data were shown to have changed the file at `how.now` long ago; and the change time that its item had then.
+    pub gathered: Option<Timespec>,
 }
 
 impl<'a> Put<'a> {
     /// With nothing reserved before.
     pub fn new(engine: &'a Engine, tree: &'a Tree, ino: u64, item: &'a InodeItem, how: How) -> Put<'a> {
-        Put { engine, tree, ino, item, how, room: Room::default() }
+        Put { engine, tree, ino, item, how, room: Room::default(), done: 0, gathered: None }
     }
 
     /// Writes at any offset.
@@ -80,6 +84,7 @@ impl<'a> Put<'a> {
             };
             at += len;
             rest = &rest[len as usize..];
+            self.done = at;
         }
         Ok(())
     }
@@ -117,7 +122,8 @@ impl<'a> Put<'a> {
         let (engine, item, now) = (self.engine, self.item, self.how.now);
         let summed = prealloc && has_sums(item);
         let sums = bio::write(engine, there.bytenr, data, summed, self.how.wait)?;
-        if !prealloc && size <= item.size.get() && now.is_none_or(|now| is_just_before(&item.mtime, &now)) {
+        let is_said = self.gathered.is_none() && now.is_none_or(|now| is_just_before(&item.mtime, &now));
+        if !prealloc && size <= item.size.get() && is_said {
             engine.writer()?.txn.wrote_in_place();
             return Ok(()); // no item says anything else
         }
@@ -154,7 +160,10 @@ impl<'a> Put<'a> {
         let (mut trans, sums) = match ready {
             Ok(ready) => ready,
             Err(error) => {
-                engine.writer()?.space.release_data(extent.bytenr, extent.disk_len);
+                match self.gathered {
+                    Some(_) => self.room.put_back(extent.bytenr, extent.disk_len),
+                    None => engine.writer()?.space.release_data(extent.bytenr, extent.disk_len),
+                }
                 return Err(error);
             }
         };
@@ -173,7 +182,12 @@ impl<'a> Put<'a> {
             csum::insert(trans, bytenr, sums)?;
         }
         inode::update(trans, self.tree, self.ino, |item| {
+            let ctime = item.ctime;
             replace::count_bytes(item, by, self.how.now);
+            // whoever changed it meanwhile was later
+            if self.gathered.is_some_and(|known| known != ctime && Some(ctime) != self.how.now) {
+                item.ctime = later(ctime, item.ctime);
+            }
             item.size = item.size.get().max(size).into();
         })
     }
@@ -184,6 +198,11 @@ impl<'a> Put<'a> {
 fn is_just_before(then: &Timespec, now: &Timespec) -> bool {
     const TICK_NSEC: u32 = 4_000_000;
     then.sec == now.sec && now.nsec.get().checked_sub(then.nsec.get()).is_some_and(|n| n < TICK_NSEC)
+}
+
+fn later(a: Timespec, b: Timespec) -> Timespec {
+    let key = |t: &Timespec| (t.sec.get(), t.nsec.get());
+    if key(&a) > key(&b) { a } else { b }
 }
 
 /// Whether a file's data have checksums.

@@ -68,6 +68,14 @@ impl Room {
         }
     }
 
+    /// What was taken from what is kept was not used.
+    pub fn put_back(&mut self, bytenr: u64, len: u64) {
+        match self.data.first_mut() {
+            Some(first) if bytenr + len == first.0 => *first = (bytenr, len + first.1),
+            _ => self.data.insert(0, (bytenr, len)),
+        }
+    }
+
     /// Gives back metadata space beyond what changing so many items takes.
     pub fn trim_metadata(&mut self, engine: &Engine, items: u64) -> Result<()> {
         let surplus = self.metadata.saturating_sub(bytes_for(engine, items));
@@ -151,11 +159,12 @@ pub(crate) fn metadata(engine: &Engine, items: u64, purpose: Purpose) -> Result<
     // a chunk made here, too small to help, may be the empty group that giving back removes
     let mut tries = if purpose == Purpose::Change { TRIES } else { 8 };
     let mut waits = if purpose == Purpose::Change { 0 } else { WAITS_MAX };
+    let mut relieved = false;
     loop {
         if try_reserve(engine, need, purpose)? {
             return Ok(need);
         }
-        if engine.relieve() {
+        if !std::mem::replace(&mut relieved, true) && engine.relieve() {
             continue;
         }
         if chunks::allocate(engine, Class::Metadata)? {
@@ -169,10 +178,12 @@ pub(crate) fn metadata(engine: &Engine, items: u64, purpose: Purpose) -> Result<
             }
             waits -= 1;
             std::thread::sleep(WAIT);
+            relieved = false;
             continue;
         }
         tries -= 1;
         give_back(engine)?;
+        relieved = false;
     }
 }
 
