@@ -550,24 +550,29 @@ fn times_do_not_go_back() {
 /// Nor is its space given to others, who could fill it before the device takes data again.
 #[test]
 fn what_cannot_be_written_keeps_its_space() {
-    let device = Watched::new(128 << 20);
-    let fs = device.open();
-    let [id, space] = ["file", "space"].map(|name| file(&fs, name));
-    let all = bytes(7, 900_000);
-    write(&fs, id, 0, &all, 1000);
-    device.broken.store(true, Ordering::Relaxed);
-    assert!(fs.sync().is_err() && fs.sync().is_err());
-    let take = |size: u64| {
-        let mut at = fs.stat(space).expect("a stat").size;
-        while fs.fallocate(space, Fallocate::Allocate, at, size, false).is_ok() {
-            at += size;
+    let filled = |len: usize| {
+        let device = Watched::new(128 << 20);
+        let fs = device.open();
+        let [id, space] = ["file", "space"].map(|name| file(&fs, name));
+        let all = bytes(7, len);
+        write(&fs, id, 0, &all, 1000);
+        device.broken.store(true, Ordering::Relaxed);
+        assert_eq!((fs.sync().is_err(), fs.sync().is_err()), (len > 0, len > 0));
+        for size in [1 << 20, 64 << 10, 4 << 10] {
+            let mut at = fs.stat(space).expect("a stat").size;
+            while fs.fallocate(space, Fallocate::Allocate, at, size, false).is_ok() {
+                at += size;
+            }
         }
+        let filled = fs.stat(space).expect("a stat").size;
+        device.broken.store(false, Ordering::Relaxed);
+        fs.sync().expect("all of it is written");
+        reads(&fs, id, &all);
+        fs.engine().reset_device_stats().expect("no more errors");
+        fs.close().expect("close");
+        device.check(|top| assert!(std::fs::read(top.join("file")).expect("the file") == all));
+        filled
     };
-    [1 << 20, 64 << 10, 4 << 10].map(take);
-    device.broken.store(false, Ordering::Relaxed);
-    fs.sync().expect("all of it is written");
-    reads(&fs, id, &all);
-    fs.engine().reset_device_stats().expect("no more errors");
-    fs.close().expect("close");
-    device.check(|top| assert!(std::fs::read(top.join("file")).expect("the file") == all));
+    let (without, with) = (filled(0), filled(900_000));
+    assert!(with + 900_000 <= without, "{with} bytes of {without} were free");
 }
