@@ -49,12 +49,17 @@ impl Watched {
         // so that there is a block group for data
         let first = file(&fs, "first");
         fs.write(first, 0, &[1; 100_000]).expect("a write");
-        let chunks = fs.engine().volume().chunks().all();
-        let data = chunks.iter().filter(|c| c.kind & bg::DATA != 0);
-        *self.data.lock().expect("a lock") = data.map(|c| (c.stripes[0].1, c.len)).collect();
+        self.look(&fs);
         fs.sync().expect("a commit");
         self.take();
         fs
+    }
+
+    /// Looks where file data are.
+    fn look(&self, fs: &Filesystem) {
+        let chunks = fs.engine().volume().chunks().all();
+        let data = chunks.iter().filter(|c| c.kind & bg::DATA != 0);
+        *self.data.lock().expect("a lock") = data.map(|c| (c.stripes[0].1, c.len)).collect();
     }
 
     /// How often data were written since this was last asked, and how many bytes.
@@ -554,17 +559,25 @@ fn what_cannot_be_written_keeps_its_space() {
         let device = Watched::new(128 << 20);
         let fs = device.open();
         let [id, space] = ["file", "space"].map(|name| file(&fs, name));
+        let fill = || {
+            for size in [1 << 20, 64 << 10, 4 << 10] {
+                let mut at = fs.stat(space).expect("a stat").size;
+                while fs.fallocate(space, Fallocate::Allocate, at, size, false).is_ok() {
+                    at += size;
+                }
+            }
+            fs.stat(space).expect("a stat").size
+        };
+        // so that there is no new block group later
+        fill();
+        device.look(&fs);
+        fs.truncate(space, 1 << 20).expect("a truncation");
+        fs.engine().commit().expect("a commit");
         let all = bytes(7, len);
         write(&fs, id, 0, &all, 1000);
         device.broken.store(true, Ordering::Relaxed);
         assert_eq!((fs.sync().is_err(), fs.sync().is_err()), (len > 0, len > 0));
-        for size in [1 << 20, 64 << 10, 4 << 10] {
-            let mut at = fs.stat(space).expect("a stat").size;
-            while fs.fallocate(space, Fallocate::Allocate, at, size, false).is_ok() {
-                at += size;
-            }
-        }
-        let filled = fs.stat(space).expect("a stat").size;
+        let filled = fill();
         device.broken.store(false, Ordering::Relaxed);
         fs.sync().expect("all of it is written");
         reads(&fs, id, &all);
