@@ -349,13 +349,12 @@ impl Filesystem {
         let denied =
             self.check_data(&stat).is_err() || stat.flags & flags::APPEND != 0 && offset != stat.size;
         let many = gathered.count.load(Ordering::Relaxed) >= 2 * RANGES_MAX;
-        let plain = stat.kind() == crate::Kind::File && self.how(tree, &stat)?.compress.is_none();
-        if !plain || denied || many || data.is_empty() {
+        if stat.kind() != crate::Kind::File || denied || many || data.is_empty() {
             return Ok(false);
         }
-        let Some(range) = Delalloc::begin(&self.engine, tree, id.ino, &item, offset, data, now)? else {
-            return Ok(false);
-        };
+        let compress = self.how(tree, &stat)?.compress;
+        let range = Delalloc::begin(&self.engine, tree, id.ino, &item, offset, data, now, compress)?;
+        let Some(range) = range else { return Ok(false) };
         gathered.put(id, Box::new(range));
         Ok(true)
     }

@@ -589,3 +589,39 @@ fn what_cannot_be_written_keeps_its_space() {
     let (without, with) = (filled(0), filled(900_000));
     assert!(with + 900_000 <= without, "{with} bytes of {without} were free");
 }
+
+/// Compressed, what is gathered becomes smaller, though no piece of it alone would; and takes no more space meanwhile.
+#[test]
+fn pieces_are_compressed_together() {
+    for how in ["zstd", "lzo", "zlib"] {
+        let device = Watched::new(1 << 30);
+        let mut options = image::quiet();
+        options.parse(&format!("compress={how}")).expect("an option");
+        let fs = device.open_with(&options);
+        let before = fs.statfs().expect("statfs").free;
+        let (text, noise) = (file(&fs, "text"), file(&fs, "noise"));
+        let words: Vec<u8> =
+            (0..6_000_000u32).map(|n| b"butter, milk and cream; "[n as usize % 24]).collect();
+        let mut state = 1u64;
+        let random: Vec<u8> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        })
+        .take(3_000_000)
+        .collect();
+        write(&fs, text, 0, &words, 4096);
+        write(&fs, noise, 0, &random, 4000);
+        fs.sync().expect("a commit");
+        let (_, written) = device.take();
+        assert!(written < 3_000_000 + 700_000, "{how}: {written} bytes");
+        reads(&fs, text, &words);
+        reads(&fs, noise, &random);
+        let grown = before - fs.statfs().expect("statfs").free;
+        assert!(grown < 3_000_000 + 700_000, "{how}: {grown} bytes");
+        fs.close().expect("close");
+        device.check(|top| {
+            assert!(std::fs::read(top.join("text")).expect("the file") == words);
+            assert!(std::fs::read(top.join("noise")).expect("the file") == random);
+        });
+    }
+}

@@ -6,12 +6,13 @@
 
 use super::in_place::{self, Place};
 use super::put::Put;
-use super::write::{self, How, INLINE_MAX, ITEMS, SIZE_MAX};
+use super::write::{self, Compress, How, INLINE_MAX, ITEMS, SIZE_MAX};
 use super::{inode, read};
 use crate::bio::Wait;
 use crate::space::reserve::Room;
 use crate::tree::Tree;
 use crate::{Engine, Error, Result};
+use buttery_codec::COMPRESS_MAX;
 use buttery_disk::inode::{InodeItem, Timespec};
 use std::collections::VecDeque;
 
@@ -42,11 +43,14 @@ pub struct Delalloc {
     now: Timespec,
     /// What the inode item stated when it was last looked at.
     ctime: Timespec,
+    /// How the data are compressed, if they are.
+    compress: Option<Compress>,
 }
 
 impl Delalloc {
     /// Begins with `data` at `offset` of a file whose inode is `item`. `None` where it has to be written at once: the
     /// file is a small one, there is a gap before it, or space is not at hand.
+    #[allow(clippy::too_many_arguments)] // all that a write is
     pub fn begin(
         engine: &Engine,
         tree: &Tree,
@@ -55,6 +59,7 @@ impl Delalloc {
         offset: u64,
         data: &[u8],
         now: Timespec,
+        compress: Option<Compress>,
     ) -> Result<Option<Delalloc>> {
         let size = item.size.get();
         let end = offset.saturating_add(data.len() as u64);
@@ -73,6 +78,7 @@ impl Delalloc {
             room: Room::default(),
             now,
             ctime: item.ctime,
+            compress,
         };
         read::read(engine, tree, ino, start, &mut range.data)?;
         match range.extend(engine, tree, ino, data, now) {
@@ -159,11 +165,12 @@ impl Delalloc {
     /// Writes all whole sectors. Answers `false` if it could not go on after that, and was settled.
     fn flush(&mut self, engine: &Engine, tree: &Tree, ino: u64) -> Result<bool> {
         // what stays may need a transaction of its own
-        if !self.room.keep_metadata(engine, piece_items(engine))? {
+        if !self.room.keep_metadata(engine, self.piece_items(engine))? {
             self.settle(engine, tree, ino)?;
             return Ok(false);
         }
-        let whole = self.data.len() - self.data.len() % sector(engine) as usize;
+        let unit = if self.compress.is_some() { COMPRESS_MAX } else { sector(engine) as usize };
+        let whole = self.data.len() - self.data.len() % unit;
         self.put(engine, tree, ino, whole, self.start + whole as u64)?;
         Ok(true)
     }
@@ -172,7 +179,7 @@ impl Delalloc {
     /// the rest could not be.
     fn put(&mut self, engine: &Engine, tree: &Tree, ino: u64, len: usize, end: u64) -> Result<()> {
         let item = inode::read(engine, tree, ino)?;
-        let how = How { now: Some(self.now), compress: None, wait: Wait::No };
+        let how = How { now: Some(self.now), compress: self.compress, wait: Wait::No };
         let (room, done) = (std::mem::take(&mut self.room), self.start);
         let gathered = Some(self.ctime);
         let mut put = Put { room, done, gathered, ..Put::new(engine, tree, ino, &item, how) };
@@ -186,8 +193,23 @@ impl Delalloc {
             self.ctime = inode::read(engine, tree, ino)?.ctime;
         }
         while self.pieces.pop_front_if(|piece| piece.end <= done).is_some() {}
-        self.room.trim_metadata(engine, self.pieces.len() as u64 * piece_items(engine))?;
+        self.room.trim_data(engine, self.copied_from(done))?;
+        self.room.trim_metadata(engine, self.pieces.len() as u64 * self.piece_items(engine))?;
         result
+    }
+
+    /// Bytes from `at` in the file on that go to space that is reserved for them.
+    fn copied_from(&self, at: u64) -> u64 {
+        let starts = std::iter::once(at).chain(self.pieces.iter().map(|piece| piece.end));
+        let copied = self.pieces.iter().zip(starts).filter(|(piece, _)| piece.copied);
+        copied.map(|(piece, start)| piece.end.saturating_sub(start)).sum()
+    }
+
+    /// Items that change when a piece is written. One that is compressed may be written in two.
+    fn piece_items(&self, engine: &Engine) -> u64 {
+        let ctx = engine.volume().context();
+        let sums = GATHER_MAX as u64 * 2 / ctx.sectorsize as u64 * ctx.csum_size as u64;
+        (2 + ITEMS + sums / 2048) * if self.compress.is_some() { 2 } else { 1 }
     }
 
     /// Reserves space up to `until` in the file. Answers `false` if it is not at hand.
@@ -196,11 +218,12 @@ impl Delalloc {
         if until <= granted {
             return Ok(true);
         }
-        let item = inode::read(engine, tree, ino)?;
+        let (item, items) = (inode::read(engine, tree, ino)?, self.piece_items(engine));
         let ahead = (self.data.len() as u64).next_multiple_of(sector(engine));
         let ahead = ahead.clamp(AHEAD_MIN, GATHER_MAX as u64);
         while granted < until {
-            let (need, most) = (until - granted, GATHER_MAX as u64);
+            let most = if self.compress.is_some() { COMPRESS_MAX } else { GATHER_MAX } as u64;
+            let need = until - granted;
             let place = match in_place::is_possible(&item) {
                 true => in_place::find(engine, tree, ino, granted, need.max(most), &item)?,
                 false => Place::Copy(most),
@@ -215,8 +238,8 @@ impl Delalloc {
             };
             granted += len;
             match self.pieces.back_mut() {
-                Some(last) if last.copied && goes_on => last.end = granted,
-                _ if self.room.keep_metadata(engine, piece_items(engine))? => {
+                Some(last) if last.copied && goes_on && self.compress.is_none() => last.end = granted,
+                _ if self.room.keep_metadata(engine, items)? => {
                     self.pieces.push_back(Piece { end: granted, copied });
                 }
                 _ => return Ok(false),
@@ -228,10 +251,4 @@ impl Delalloc {
 
 fn sector(engine: &Engine) -> u64 {
     engine.volume().context().sectorsize as u64
-}
-
-/// Items that change when as much as is gathered is written in one piece.
-fn piece_items(engine: &Engine) -> u64 {
-    let ctx = engine.volume().context();
-    2 + ITEMS + (GATHER_MAX as u64 * 2 / ctx.sectorsize as u64 * ctx.csum_size as u64) / 2048
 }

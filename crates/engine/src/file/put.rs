@@ -93,7 +93,7 @@ impl<'a> Put<'a> {
     fn copy(&mut self, at: u64, data: &[u8], end: u64, units: &mut Units) -> Result<u64> {
         let engine = self.engine;
         if let Some(packed) = self.how.compress.and_then(|c| units.next(engine, c, at, data))
-            && let Some(bytenr) = reserve::data_whole(engine, packed.bytes.len() as u64)?
+            && let Some(bytenr) = self.space_for_packed(packed.bytes.len() as u64)?
         {
             self.compressed(at, bytenr, &packed, end.min(at + packed.len))?;
             return Ok(packed.len);
@@ -104,6 +104,17 @@ impl<'a> Put<'a> {
         let extent = NewExtent::plain(at, bytenr, len, file_extent::REG);
         self.extent(extent, &data[..len as usize], end.min(at + len))?;
         Ok(len)
+    }
+
+    /// Space for compressed data. What is kept has them as they are, too: nothing needs to be done to find some.
+    fn space_for_packed(&self, len: u64) -> Result<Option<u64>> {
+        let space = &self.engine.writer()?.space;
+        match self.gathered {
+            Some(_) => {
+                Ok(space.alloc_data_again(len).or_else(|| space.alloc_data(len, len)).map(|(at, _)| at))
+            }
+            None => reserve::data_whole(self.engine, len),
+        }
     }
 
     /// Writes compressed data to space that was allocated for them.

@@ -76,6 +76,17 @@ impl Room {
         }
     }
 
+    /// Gives back data space beyond so many bytes.
+    pub fn trim_data(&mut self, engine: &Engine, keep: u64) -> Result<()> {
+        let mut surplus = self.data.iter().map(|(_, len)| len).sum::<u64>().saturating_sub(keep);
+        while surplus > 0 {
+            let taken = self.take_data(engine, surplus)?;
+            engine.writer()?.space.release_data(taken.0, taken.1);
+            surplus -= taken.1;
+        }
+        Ok(())
+    }
+
     /// Gives back metadata space beyond what changing so many items takes.
     pub fn trim_metadata(&mut self, engine: &Engine, items: u64) -> Result<()> {
         let surplus = self.metadata.saturating_sub(bytes_for(engine, items));
