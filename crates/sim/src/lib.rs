@@ -3,7 +3,8 @@
 //!
 //! [`model`] is the small file system, [`op`] the operations and what picks them, [`sim`] runs them on both and
 //! compares; [`facts`] tells an image as the library sees it, [`image`] makes images in memory, [`crash`] is a device
-//! that remembers every write and flush. Every failure names its seed and step.
+//! that remembers every write and flush, [`watched`] one that counts writes and can fail. Every failure names its seed and
+//! step.
 #![forbid(unsafe_code)]
 
 pub mod content;
@@ -13,6 +14,7 @@ pub mod image;
 pub mod model;
 pub mod op;
 pub mod sim;
+pub mod watched;
 
 pub use model::{Fail, Ino, Model};
 pub use op::{Op, Weights};

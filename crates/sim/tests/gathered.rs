@@ -2,121 +2,13 @@
 //! there, it comes to the device in large pieces, and nothing else about the file overtakes it.
 
 use buttery::{Error, Fallocate, FileId, Filesystem, NewNode, Options, RenameMode, SetAttr, Time};
-use buttery_device::{Device, MemDevice};
-use buttery_disk::chunk::bg;
+use buttery_device::Device;
 use buttery_disk::inode::flags;
 use buttery_engine::file::extents::{self, Body};
-use buttery_judge::check::{btrfs_check_data, kernel_scrub};
-use buttery_judge::{KernelMount, Need, TempDir, need};
 use buttery_sim::image;
-use std::io::{self, IoSlice};
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-
-/// A device that counts what is written to where file data are, and can refuse it.
-struct Watched {
-    inner: MemDevice,
-    data: Mutex<Vec<(u64, u64)>>,
-    writes: AtomicU64,
-    bytes: AtomicU64,
-    broken: AtomicBool,
-    /// Refuses all that is written.
-    dead: AtomicBool,
-}
-
-impl Watched {
-    fn new(len: u64) -> Arc<Watched> {
-        let device = image::in_memory(len, &image::spread(0));
-        let inner = buttery_sim::crash::copy(&*device);
-        Arc::new(Watched {
-            inner,
-            data: Mutex::default(),
-            writes: 0.into(),
-            bytes: 0.into(),
-            broken: false.into(),
-            dead: false.into(),
-        })
-    }
-
-    fn open(self: &Arc<Watched>) -> Filesystem {
-        self.open_with(&image::quiet())
-    }
-
-    fn open_with(self: &Arc<Watched>, options: &Options) -> Filesystem {
-        let device: Arc<dyn Device> = self.clone();
-        let fs = Filesystem::open_devices_writable(vec![device], options).expect("open");
-        // so that there is a block group for data
-        let first = file(&fs, "first");
-        fs.write(first, 0, &[1; 100_000]).expect("a write");
-        self.look(&fs);
-        fs.sync().expect("a commit");
-        self.take();
-        fs
-    }
-
-    /// Looks where file data are.
-    fn look(&self, fs: &Filesystem) {
-        let chunks = fs.engine().volume().chunks().all();
-        let data = chunks.iter().filter(|c| c.kind & bg::DATA != 0);
-        *self.data.lock().expect("a lock") = data.map(|c| (c.stripes[0].1, c.len)).collect();
-    }
-
-    /// How often data were written since this was last asked, and how many bytes.
-    fn take(&self) -> (u64, u64) {
-        (self.writes.swap(0, Ordering::Relaxed), self.bytes.swap(0, Ordering::Relaxed))
-    }
-
-    fn check(&self, mounted: impl FnOnce(&Path)) {
-        let dir = TempDir::new("gathered").expect("a folder");
-        let path = dir.join("image");
-        image::dump(&self.inner, &path);
-        if let Some(()) = need(&[Need::KernelBtrfs, Need::Program("btrfs")]) {
-            btrfs_check_data(&path).expect("check");
-            let mount = KernelMount::one(&path, "").expect("a mount");
-            kernel_scrub(mount.path()).expect("scrub");
-            mounted(mount.path());
-            mount.unmount_without_complaints().expect("nothing in the log");
-        }
-    }
-}
-
-impl Device for Watched {
-    fn name(&self) -> &str {
-        "watched"
-    }
-
-    fn len_bytes(&self) -> u64 {
-        self.inner.len_bytes()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        if self.dead.load(Ordering::Relaxed) {
-            return Err(io::Error::other("dead"));
-        }
-        let data = self.data.lock().expect("a lock");
-        if data.iter().any(|(start, len)| (*start..start + len).contains(&offset)) {
-            if self.broken.load(Ordering::Relaxed) {
-                return Err(io::Error::other("broken"));
-            }
-            self.writes.fetch_add(1, Ordering::Relaxed);
-            self.bytes.fetch_add(bufs.iter().map(|b| b.len() as u64).sum(), Ordering::Relaxed);
-        }
-        self.inner.write_at(offset, bufs)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn discard(&self, _offset: u64, _len: u64) -> io::Result<()> {
-        Ok(())
-    }
-}
+use buttery_sim::watched::Watched;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 fn file(fs: &Filesystem, name: &str) -> FileId {
     fs.create(fs.root(), name.as_bytes(), NewNode::file(0o644)).expect("a file")
