@@ -5,7 +5,7 @@
 //! is due. Only `stat` knows of them.
 
 use crate::locks::{InodeLocks, hash};
-use crate::{FileId, Filesystem, Result, Stat};
+use crate::{Error, FileId, Filesystem, Result, Stat};
 use buttery_disk::inode::{Timespec, flags};
 use buttery_engine::file::delalloc::Delalloc;
 use buttery_engine::file::inode;
@@ -188,12 +188,19 @@ impl Gathered {
         range.release(&self.engine)
     }
 
-    /// Before a file ends at `size`, whose inode is locked: what it has in memory behind that need not be written.
-    pub fn settle_up_to(&self, id: FileId, size: u64) -> Result<()> {
-        match self.seen(id) {
-            Some(seen) if size <= seen.start => self.forget(id),
-            _ => self.settle_locked(id),
+    /// Has a file end at `size`, whose inode is locked: what it has in memory behind that need not be written, but is kept
+    /// until the file ends there.
+    pub fn cut(&self, id: FileId, size: u64, truncate: impl Fn() -> Result<()>) -> Result<()> {
+        if self.seen(id).is_some_and(|seen| size <= seen.start) {
+            match truncate() {
+                Ok(()) => return self.forget(id),
+                // what it has in memory may be what keeps the space
+                Err(Error::NoSpace) => {}
+                Err(error) => return Err(error),
+            }
         }
+        self.settle_locked(id)?;
+        truncate()
     }
 
     /// Writes what a file has in memory.

@@ -153,8 +153,10 @@ impl Filesystem {
             regular(&stat)?;
             self.check_data(&stat)?;
             self.check_mutable(&stat)?;
-            state.gathered.settle_up_to(id, size)?;
-            file::truncate::truncate(&self.engine, &tree, id.ino, size, self.now())?;
+            let now = self.now();
+            state
+                .gathered
+                .cut(id, size, || file::truncate::truncate(&self.engine, &tree, id.ino, size, now))?;
         }
         self.after_operation()
     }

@@ -444,6 +444,29 @@ fn times_do_not_go_back() {
     device.check(|_| ());
 }
 
+/// A truncation that fails leaves what it would have cut.
+#[test]
+fn what_a_failed_truncation_would_cut_stays() {
+    let device = Watched::new(1 << 30);
+    let fs = device.open();
+    let id = file(&fs, "file");
+    let mut all = bytes(3, 100_000);
+    fs.write(id, 0, &all).expect("a write");
+    let more = bytes(4, 200_000);
+    write(&fs, id, 100_000, &more, 1000);
+    all.extend(more);
+    // the sector in which it would end has to be written anew
+    device.broken.store(true, Ordering::Relaxed);
+    assert!(fs.truncate(id, 50_001).is_err());
+    device.broken.store(false, Ordering::Relaxed);
+    reads(&fs, id, &all);
+    fs.truncate(id, 50_001).expect("a truncation");
+    reads(&fs, id, &all[..50_001]);
+    fs.engine().reset_device_stats().expect("no more errors");
+    fs.close().expect("close");
+    device.check(|top| assert!(std::fs::read(top.join("file")).expect("the file") == all[..50_001]));
+}
+
 /// Nor is its space given to others, who could fill it before the device takes data again.
 #[test]
 fn what_cannot_be_written_keeps_its_space() {

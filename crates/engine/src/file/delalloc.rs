@@ -190,7 +190,8 @@ impl Delalloc {
             self.data.drain(..(done - self.start) as usize);
             // not beyond the size that the item states now
             self.start = done.min(end / sector(engine) * sector(engine));
-            self.ctime = inode::read(engine, tree, ino)?.ctime;
+            // if the item says anything else, somebody changed it
+            self.ctime = self.now;
         }
         while self.pieces.pop_front_if(|piece| piece.end <= done).is_some() {}
         self.room.trim_data(engine, self.copied_from(done))?;
@@ -242,7 +243,12 @@ impl Delalloc {
                 _ if self.room.keep_metadata(engine, items)? => {
                     self.pieces.push_back(Piece { end: granted, copied });
                 }
-                _ => return Ok(false),
+                _ => {
+                    if copied {
+                        self.room.drop_last(engine, len)?;
+                    }
+                    return Ok(false);
+                }
             }
         }
         Ok(true)

@@ -172,7 +172,7 @@ impl<'a> Put<'a> {
             Ok(ready) => ready,
             Err(error) => {
                 match self.gathered {
-                    Some(_) => self.room.put_back(extent.bytenr, extent.disk_len),
+                    Some(_) => self.room.put_back(engine, extent.bytenr, extent.disk_len)?,
                     None => engine.writer()?.space.release_data(extent.bytenr, extent.disk_len),
                 }
                 return Err(error);

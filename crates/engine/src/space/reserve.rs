@@ -69,11 +69,26 @@ impl Room {
     }
 
     /// What was taken from what is kept was not used.
-    pub fn put_back(&mut self, bytenr: u64, len: u64) {
+    pub fn put_back(&mut self, engine: &Engine, bytenr: u64, len: u64) -> Result<()> {
+        let space = &engine.writer()?.space;
         match self.data.first_mut() {
-            Some(first) if bytenr + len == first.0 => *first = (bytenr, len + first.1),
+            Some(first) if bytenr + len == first.0 && space.is_one_group(bytenr, first.0) => {
+                *first = (bytenr, len + first.1);
+            }
             _ => self.data.insert(0, (bytenr, len)),
         }
+        Ok(())
+    }
+
+    /// Gives back the last data space that was kept, so many bytes of it.
+    pub fn drop_last(&mut self, engine: &Engine, len: u64) -> Result<()> {
+        if let Some(last) = self.data.last_mut() {
+            let len = len.min(last.1);
+            last.1 -= len;
+            engine.writer()?.space.release_data(last.0 + last.1, len);
+            self.data.retain(|(_, len)| *len > 0);
+        }
+        Ok(())
     }
 
     /// Gives back data space beyond so many bytes.
