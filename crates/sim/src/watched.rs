@@ -19,6 +19,8 @@ pub struct Watched {
     bytes: AtomicU64,
     /// Refuses file data.
     pub broken: AtomicBool,
+    /// Takes so many more writes of file data.
+    pub allowed: AtomicU64,
     /// Refuses all that is written.
     pub dead: AtomicBool,
 }
@@ -34,6 +36,7 @@ impl Watched {
             writes: 0.into(),
             bytes: 0.into(),
             broken: false.into(),
+            allowed: u64::MAX.into(),
             dead: false.into(),
         })
     }
@@ -102,7 +105,9 @@ impl Device for Watched {
         }
         let data = self.data.lock().expect("a lock");
         if data.iter().any(|(start, len)| (*start..start + len).contains(&offset)) {
-            if self.broken.load(Ordering::Relaxed) {
+            let allowed = self.allowed.load(Ordering::Relaxed);
+            self.allowed.store(allowed.saturating_sub(1), Ordering::Relaxed);
+            if self.broken.load(Ordering::Relaxed) || allowed == 0 {
                 return Err(io::Error::other("broken"));
             }
             self.writes.fetch_add(1, Ordering::Relaxed);

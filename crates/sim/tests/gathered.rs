@@ -444,6 +444,38 @@ fn times_do_not_go_back() {
     device.check(|_| ());
 }
 
+/// Nor where only a part could be written: the file has lost its name after what was gathered, and says so throughout.
+#[test]
+fn times_do_not_go_back_when_a_part_is_written() {
+    let device = Watched::new(1 << 30);
+    let fs = device.open_with(&Options { commit_secs: 100_000, ..Options::default() });
+    let id = file(&fs, "file");
+    fs.hold(id, 1);
+    // a sector that was begun, preallocated space, and what has none yet: three writes
+    fs.fallocate(id, Fallocate::Allocate, 0, 64 << 10, false).expect("space");
+    let all = bytes(1, 100_000);
+    write(&fs, id, 0, &all, 1000);
+    fs.unlink(fs.root(), b"file").expect("an unlink");
+    let unlinked = fs.stat(id).expect("a stat");
+    assert!(unlinked.ctime > unlinked.mtime);
+    device.take();
+    device.allowed.store(2, Ordering::Relaxed);
+    assert!(fs.sync().is_err());
+    assert_eq!(device.take().0, 2);
+    let seen = fs.stat(id).expect("a stat");
+    assert_eq!((seen.size, seen.ctime, seen.mtime), (unlinked.size, unlinked.ctime, unlinked.mtime));
+    device.allowed.store(u64::MAX, Ordering::Relaxed);
+    fs.sync().expect("a commit");
+    assert_eq!(device.take().0, 1, "what was written is not written again");
+    let seen = fs.stat(id).expect("a stat");
+    assert_eq!((seen.size, seen.ctime, seen.mtime), (unlinked.size, unlinked.ctime, unlinked.mtime));
+    reads(&fs, id, &all);
+    fs.release(id, 1).expect("it goes");
+    fs.engine().reset_device_stats().expect("no more errors");
+    fs.close().expect("close");
+    device.check(|_| ());
+}
+
 /// A truncation that fails leaves what it would have cut.
 #[test]
 fn what_a_failed_truncation_would_cut_stays() {
