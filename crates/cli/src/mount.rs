@@ -20,8 +20,8 @@ const READY: &str = "ready";
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// Options, with the kernel's names: ro, subvol=, subvolid=, commit=, degraded, rescue=, offset=, sizelimit=,
-    /// allow_other, default_permissions, nodatacow, nodatasum, compress=, ssd, thread_pool=, discard; and cache=SIZE,
-    /// csum_submit=, writeback_cache
+    /// allow_other, default_permissions, nodatacow, nodatasum, compress=, ssd, max_inline=, thread_pool=, discard;
+    /// and cache=SIZE, csum_submit=, writeback_cache
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
     /// Make the image file first, with this size, if it is not there; the directory too

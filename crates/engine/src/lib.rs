@@ -26,8 +26,10 @@ pub mod txn;
 pub use device_stats::DeviceStats;
 pub use error::{Error, Result};
 pub use mechanisms::{CsumSubmit, Mechanisms, NocowCheck, ReadLookup, Replace};
-pub use open::{OpenOptions, Rescue};
+pub use open::{MAX_INLINE, OpenOptions, Rescue};
 
+use buttery_disk::extent::FILE_EXTENT_INLINE_START;
+use buttery_disk::node::{ITEM_LEN, leaf_data_size};
 use buttery_disk::root::RootItem;
 use buttery_disk::superblock::Superblock;
 use buttery_disk::{Key, TreeId, item, objectid};
@@ -56,6 +58,7 @@ pub struct Engine {
     writer: Option<Writer>,
     /// Freed space is discarded after the commit that frees it.
     discard: bool,
+    max_inline: u64,
     /// Who keeps space for what is yet to be written.
     relief: OnceLock<Weak<dyn Relief>>,
 }
@@ -89,6 +92,15 @@ impl Engine {
     /// Has space given back that is kept for what is yet to be written. Answers whether any was.
     pub(crate) fn relieve(&self) -> bool {
         self.relief.get().and_then(Weak::upgrade).is_some_and(|relief| relief.relieve())
+    }
+
+    /// The largest file, in bytes, that is kept in its item: what was asked for, if it is less than a sector and fits into
+    /// a leaf.
+    pub fn max_inline(&self) -> u64 {
+        let ctx = self.volume().context();
+        let in_leaf =
+            leaf_data_size(ctx.nodesize as usize).saturating_sub(ITEM_LEN + FILE_EXTENT_INLINE_START);
+        self.max_inline.min(ctx.sectorsize as u64 - 1).min(in_leaf as u64)
     }
 
     /// The store of tree blocks.

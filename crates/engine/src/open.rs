@@ -27,6 +27,9 @@ pub struct Rescue {
     pub no_log_replay: bool,
 }
 
+/// What `max_inline` is unless something else is asked for, as the kernel has it.
+pub const MAX_INLINE: u64 = 2048;
+
 /// How to open a file system.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenOptions {
@@ -36,6 +39,8 @@ pub struct OpenOptions {
     pub cache_bytes: u64,
     /// Discard space after the commit that frees it.
     pub discard: bool,
+    /// The largest file, in bytes, that is kept in its item.
+    pub max_inline: u64,
     /// What the file system lies on; the devices tell if absent.
     pub media: Option<Media>,
     /// Which forms of the data path's mechanisms to use.
@@ -50,6 +55,7 @@ impl Default for OpenOptions {
             rescue: Rescue::default(),
             cache_bytes: 64 << 20,
             discard: false,
+            max_inline: MAX_INLINE,
             media: None,
             mechanisms: Mechanisms::default(),
             volume: Default::default(),
@@ -84,6 +90,7 @@ impl Engine {
             submitter: Submitter::new(options.mechanisms.csum_submit),
             writer: None,
             discard: options.discard,
+            max_inline: options.max_inline,
             relief: OnceLock::new(),
         })
     }

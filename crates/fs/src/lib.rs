@@ -174,6 +174,7 @@ pub(crate) fn engine_options(options: &Options) -> OpenOptions {
         discard: options.discard,
         media: options.media,
         mechanisms: options.mechanisms,
+        max_inline: options.max_inline,
         volume: buttery_volume::OpenOptions {
             super_copy: options.super_copy,
             degraded: options.degraded,

@@ -3,7 +3,7 @@
 use buttery_codec::Method;
 use buttery_engine::file::write::Compress;
 use buttery_engine::space::Media;
-use buttery_engine::{CsumSubmit, Mechanisms, Rescue};
+use buttery_engine::{CsumSubmit, MAX_INLINE, Mechanisms, Rescue};
 use std::fmt;
 
 /// How to open a file system.
@@ -37,6 +37,8 @@ pub struct Options {
     pub compress: Option<Compress>,
     /// Which forms of the data path's mechanisms to use (`csum_submit=`; the others are for measuring).
     pub mechanisms: Mechanisms,
+    /// The largest file, in bytes, that is kept in its item; never as much as a sector, nor more than fits into a leaf.
+    pub max_inline: u64,
     /// What the file system lies on (`ssd`, `nossd`, `ssd_spread`); the devices tell if absent.
     pub media: Option<Media>,
     /// How many requests a mount serves at a time; twice as many as there are processors if absent.
@@ -72,6 +74,7 @@ impl Default for Options {
             nodatasum: false,
             compress: None,
             mechanisms: Mechanisms::default(),
+            max_inline: MAX_INLINE,
             media: None,
             thread_pool: None,
             writeback_cache: false,
@@ -113,7 +116,6 @@ const ACCEPTED: &[&str] = &[
     "datasum",
     "barrier",
     "space_cache",
-    "max_inline",
     "nodiscard",
     "noacl",
     "acl",
@@ -204,6 +206,7 @@ impl Options {
                 let secs = number(name, needed()?)?;
                 self.commit_secs = if secs == 0 { 30 } else { secs };
             }
+            "max_inline" => self.max_inline = size(name, needed()?)?,
             "cache" => self.cache_bytes = size(name, needed()?)?,
             "nodatacow" => self.nodatacow = true,
             "nodatasum" => self.nodatasum = true,

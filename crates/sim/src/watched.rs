@@ -6,6 +6,7 @@ use buttery_device::{Device, MemDevice};
 use buttery_disk::chunk::bg;
 use buttery_judge::check::{btrfs_check_data, kernel_scrub};
 use buttery_judge::{KernelMount, Need, TempDir, need};
+use buttery_mkfs::MkfsOptions;
 use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +29,12 @@ pub struct Watched {
 impl Watched {
     /// Of so many bytes, with a new file system.
     pub fn new(len: u64) -> Arc<Watched> {
-        let device = image::in_memory(len, &image::spread(0));
+        Self::of(len, &image::spread(0))
+    }
+
+    /// The same of this kind.
+    pub fn of(len: u64, options: &MkfsOptions) -> Arc<Watched> {
+        let device = image::in_memory(len, options);
         let inner = crate::crash::copy(&*device);
         Arc::new(Watched {
             inner,

@@ -6,7 +6,7 @@
 
 use super::in_place::{self, Place};
 use super::put::Put;
-use super::write::{self, Compress, How, INLINE_MAX, ITEMS, SIZE_MAX};
+use super::write::{self, Compress, How, ITEMS, SIZE_MAX};
 use super::{inode, read};
 use crate::bio::Wait;
 use crate::space::reserve::Room;
@@ -63,7 +63,8 @@ impl Delalloc {
     ) -> Result<Option<Delalloc>> {
         let size = item.size.get();
         let end = offset.saturating_add(data.len() as u64);
-        if engine.writer()?.space.is_mixed() || offset > size || end.max(size) <= INLINE_MAX {
+        let is_small = end.max(size) <= engine.max_inline();
+        if engine.writer()?.space.is_mixed() || offset > size || is_small {
             return Ok(None);
         }
         if write::has_inline(engine, tree, ino)? {

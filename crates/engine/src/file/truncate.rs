@@ -14,7 +14,7 @@ pub fn truncate(engine: &Engine, tree: &Tree, ino: u64, size: u64, now: Timespec
     }
     let item = inode::read(engine, tree, ino)?;
     let old = item.size.get();
-    if old.max(size) <= write::INLINE_MAX && old != size && size > 0 {
+    if old.max(size) <= engine.max_inline() && old != size && size > 0 {
         // small before and after: what is in the item follows
         if let Some(mut all) = inline_contents(engine, tree, ino, old)? {
             all.resize(size as usize, 0);

@@ -14,8 +14,6 @@ use crate::{Engine, Error, Result};
 use buttery_codec::Method;
 use buttery_disk::inode::{InodeItem, Timespec};
 
-/// The largest file that is kept in its item (`max_inline`).
-pub const INLINE_MAX: u64 = 2048;
 /// The largest extent.
 pub(super) const EXTENT_MAX: u64 = 128 << 20;
 /// The largest file.
@@ -56,7 +54,7 @@ pub fn write(engine: &Engine, tree: &Tree, ino: u64, offset: u64, data: &[u8], h
     let end = offset.checked_add(data.len() as u64).filter(|&e| e <= SIZE_MAX).ok_or(Error::FileTooBig)?;
     let item = inode::read(engine, tree, ino)?;
     let size = item.size.get();
-    if end.max(size) <= INLINE_MAX && is_small(engine, tree, ino)? {
+    if end.max(size) <= engine.max_inline() && is_small(engine, tree, ino)? {
         let mut all = vec![0; end.max(size) as usize];
         read::read(engine, tree, ino, 0, &mut all)?;
         all[offset as usize..end as usize].copy_from_slice(data);
