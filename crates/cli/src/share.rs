@@ -3,12 +3,14 @@
 use crate::source::{self, SourceArgs};
 use anyhow::{Context, Result, bail};
 use buttery::{Error, FileId, Filesystem, NewNode};
+use buttery_fuse::lend::{CONTROL_DEDUPE, CONTROL_LEND, Request, TICKET_LEN};
 use rustix::fs::IFlags;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::ExitCode;
+use xattr::FileExt as _;
 
 #[derive(clap::Args)]
 pub struct ReflinkArgs {
@@ -24,9 +26,9 @@ pub struct ReflinkArgs {
 pub struct DedupeArgs {
     #[command(flatten)]
     source: SourceArgs,
-    /// The file whose extents are kept: IMAGE:PATH
+    /// The file whose extents are kept: IMAGE:PATH, or a file on a mount
     from: OsString,
-    /// Files that hold the same bytes, each IMAGE:PATH in the same image
+    /// Files that hold the same bytes: each IMAGE:PATH in the same image, or a file on the same mount
     #[arg(required = true)]
     to: Vec<OsString>,
 }
@@ -130,13 +132,13 @@ fn is_ours(file: &File) -> bool {
 /// Lets files that hold the same bytes share extents.
 pub fn dedupe(args: &DedupeArgs) -> Result<ExitCode> {
     if !source::is_in_image(&args.from) {
-        bail!("{}: deduplication works on an image that is not mounted", args.from.display());
+        return dedupe_on_mount(Path::new(&args.from), &args.to);
     }
     let (image, from) = source::split(&args.from);
     let fs = args.source.open_writable(&image)?;
     let from_id = source::resolve(&fs, &from, true)?;
     let size = fs.stat(from_id)?.size;
-    let mut differ = 0;
+    let mut differ = 0usize;
     for spec in &args.to {
         let (other, to) = source::split(spec);
         let shown = || String::from_utf8_lossy(&to).into_owned();
@@ -150,14 +152,61 @@ pub fn dedupe(args: &DedupeArgs) -> Result<ExitCode> {
         }
         let same =
             same_size && fs.dedupe_range(from_id, 0, to_id, 0, 0).map_err(explain).with_context(shown)?;
-        match same {
-            true => println!("{}: {size} bytes are shared", shown()),
-            false => {
-                eprintln!("buttery: {}: differs", shown());
-                differ += 1;
-            }
-        }
+        differ += usize::from(!told(&shown(), same, size));
     }
     fs.close().with_context(|| image.display().to_string())?;
     Ok(if differ == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Says whether a file's bytes are shared now, and answers it.
+fn told(shown: &str, same: bool, size: u64) -> bool {
+    match same {
+        true => println!("{shown}: {size} bytes are shared"),
+        false => eprintln!("buttery: {shown}: differs"),
+    }
+    same
+}
+
+/// On a mount: a ticket of the file whose extents are kept is handed in with each of the others.
+fn dedupe_on_mount(from: &Path, all: &[OsString]) -> Result<ExitCode> {
+    let source = File::open(from).with_context(|| from.display().to_string())?;
+    let meta = source.metadata()?;
+    if !meta.is_file() {
+        bail!("{}: not a regular file", from.display());
+    }
+    // of another file system it would only be an attribute
+    let ticket = if is_ours(&source) { source.get_xattr(CONTROL_LEND).unwrap_or(None) } else { None };
+    let ticket: Option<[u8; TICKET_LEN]> = ticket.and_then(|bytes| bytes.try_into().ok());
+    source.sync_data()?;
+    let Some(ticket) = ticket else { bail!("{}: not on a mount of buttery", from.display()) };
+    let request = Request { ticket, offset: 0, to_offset: 0, len: 0 }.to_bytes();
+    let mut differ = 0usize;
+    for to in all {
+        let to = Path::new(to);
+        let shown = || to.display().to_string();
+        let target = File::options().read(true).write(true).open(to).with_context(shown)?;
+        let there = target.metadata()?;
+        if there.dev() != meta.dev() {
+            bail!("{}: not on the same mount", shown());
+        }
+        if there.ino() == meta.ino() {
+            continue;
+        }
+        let same = there.len() == meta.len() && hand_in(&target, &request).with_context(shown)?;
+        differ += usize::from(!told(&shown(), same, meta.len()));
+    }
+    Ok(if differ == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn hand_in(target: &File, request: &[u8]) -> Result<bool> {
+    // what the kernel may hold back is to be compared too
+    target.sync_data()?;
+    match target.set_xattr(CONTROL_DEDUPE, request) {
+        Ok(()) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::ILSEQ.raw_os_error()) => Ok(false),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {
+            Err(explain(Error::Invalid))
+        }
+        Err(error) => Err(error.into()),
+    }
 }

@@ -115,3 +115,51 @@ fn files_of_a_mount_share_extents() {
     mount.judge();
     assert!(used(&image) < 7 << 20, "{} bytes are used", used(&image));
 }
+
+#[test]
+fn equal_files_of_a_mount_share_extents() {
+    let Some(()) = can_mount_and_judge() else { return };
+    for options in ["", "writeback_cache"] {
+        let dir = TempDir::new("dedupe-mount").expect("a folder");
+        let made = Mount::create(&dir, "512M");
+        let image = made.image.clone();
+        made.umount();
+        let mount = Mount::new(&image, options);
+        let data = Data::new(Fill::Random, 1, SIZE).bytes();
+        let at = |name: &str| mount.join(name);
+        let mut other = data.clone();
+        other[SIZE - 1] ^= 1;
+        for (name, bytes) in [("one", &data), ("two", &data), ("three", &data), ("differs", &other)] {
+            std::fs::write(at(name), bytes).expect("a file");
+        }
+        std::fs::write(at("small"), b"small").expect("a file");
+        let times = |name: &str| std::fs::metadata(at(name)).and_then(|m| m.modified()).expect("a time");
+        let before = times("two");
+        let words = ["one", "two", "one", "three", "differs", "small"].map(at);
+        let said = run(&[&["dedupe".as_ref()][..], &words.each_ref().map(|w| w.as_os_str())].concat());
+        let said = said.fails(&["differs: differs", "small: differs"]);
+        let told = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert!(told.contains("two: 3000001 bytes are shared") && told.contains("three: 3000001"), "{told}");
+        assert_eq!(times("two"), before);
+        // it cannot be asked for without a ticket, and leaves no attribute
+        let forged = xattr::set(at("two"), "user.buttery.dedupe", &[0; 40]).expect_err("no ticket");
+        assert_eq!(forged.raw_os_error(), Some(rustix::io::Errno::PERM.raw_os_error()));
+        assert_eq!(xattr::list(at("two")).expect("a list").count(), 0);
+        let outside = dir.join("outside");
+        std::fs::write(&outside, &data).expect("a file");
+        run(&["dedupe".as_ref(), at("one").as_ref(), outside.as_ref()]).fails(&["not on the same mount"]);
+        run(&["dedupe".as_ref(), outside.as_ref(), at("one").as_ref()]).fails(&["not on a mount"]);
+        // what is shared is copied when one of both changes
+        {
+            use std::os::unix::fs::FileExt;
+            let file = std::fs::File::options().write(true).open(at("one")).expect("a file");
+            file.write_all_at(&[9; 10_000], 1_000_000).expect("a write");
+        }
+        for name in ["two", "three"] {
+            assert!(std::fs::read(at(name)).expect("a file") == data, "{name} changed");
+        }
+        mount.umount();
+        check::btrfs_check_data(&image).unwrap_or_else(|e| panic!("{e}"));
+        assert!(used(&image) < 8 << 20, "{} bytes are used", used(&image));
+    }
+}

@@ -9,6 +9,7 @@ mod attr;
 mod caching;
 mod errno;
 mod ioctl;
+pub mod lend;
 mod nodes;
 mod point;
 mod requests;

@@ -5,6 +5,7 @@
 
 use crate::attr::{file_attr, split_rdev};
 use crate::caching::{Capable, Handles};
+use crate::lend::Lent;
 use crate::nodes::Nodes;
 use crate::syncer::Syncer;
 use crate::{CONTROL_PID, CONTROL_STATS, CONTROL_SYNC, MountOptions, caching, errno};
@@ -40,6 +41,8 @@ pub struct Server {
     pub(crate) may_go_past: bool,
     /// What is open.
     pub(crate) handles: Arc<Handles>,
+    /// Whose extents may be shared.
+    pub(crate) lent: Lent,
     /// Who may have capabilities to lose.
     pub(crate) capable: Capable,
     /// How to tell the kernel to forget what it was told.
@@ -69,6 +72,7 @@ impl Server {
             writeback,
             may_go_past: true,
             handles,
+            lent: Lent::default(),
             capable: Capable::default(),
             notifier,
         })
