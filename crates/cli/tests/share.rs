@@ -7,7 +7,7 @@ use std::path::Path;
 
 use buttery::{Filesystem, Options};
 use buttery_judge::workload::{Data, Fill};
-use buttery_judge::{Fact, TempDir, check, image};
+use buttery_judge::{Fact, Need, TempDir, check, image, need};
 use support::mount::{Mount, can_mount_and_judge};
 use support::program::{Run, buttery, inside};
 
@@ -162,4 +162,40 @@ fn equal_files_of_a_mount_share_extents() {
         check::btrfs_check_data(&image).unwrap_or_else(|e| panic!("{e}"));
         assert!(used(&image) < 8 << 20, "{} bytes are used", used(&image));
     }
+}
+
+/// Who may not read one file gets no ticket for it, and who may not write the other cannot hand one in.
+#[test]
+fn deduplication_takes_both_permissions() {
+    let Some(()) = can_mount_and_judge() else { return };
+    let needed = ["setpriv", "getfattr", "setfattr"].map(Need::Program);
+    let Some(()) = need(&needed) else { return };
+    let dir = TempDir::new("dedupe-permissions").expect("a folder");
+    let made = Mount::create(&dir, "512M");
+    let image = made.image.clone();
+    made.umount();
+    let mount = Mount::new(&image, "allow_other");
+    for (name, mode) in [("secret", 0o600), ("shown", 0o644), ("open", 0o666)] {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::write(mount.join(name), [1; 8192]).expect("a file");
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(mount.join(name), permissions).expect("permissions");
+    }
+    let nobody = |words: &[&str]| {
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(words);
+        let out = command.current_dir(mount.path()).output().expect("setpriv");
+        (out.status.success(), String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned())
+    };
+    let lend = |name| nobody(&["getfattr", "--only-values", "-e", "hex", "-n", "user.buttery.lend", name]);
+    let hand_in = |name| nobody(&["setfattr", "-n", "user.buttery.dedupe", "-v", "0x00", name]);
+    let denied =
+        |(done, said): (bool, String)| assert!(!done && said.contains("Permission denied"), "{said}");
+    denied(lend("secret"));
+    assert!(lend("shown").0);
+    denied(hand_in("shown"));
+    // here it is refused for what it says, no sooner
+    let (done, said) = hand_in("open");
+    assert!(!done && said.contains("Invalid argument"), "{said}");
+    mount.umount();
 }

@@ -2,7 +2,9 @@
 //! attributes of user space: who may read a file gets a ticket for it from one, and who may write another file hands the
 //! ticket in with the other. So the kernel checks both permissions.
 
+use crate::errno;
 use buttery::{Error, FileId, Filesystem, Result, uuid};
+use fuser::{Errno, ReplyEmpty, ReplyXattr};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 
@@ -54,8 +56,29 @@ impl Request {
 pub(crate) struct Lent(Mutex<VecDeque<([u8; TICKET_LEN], FileId)>>);
 
 impl Lent {
+    /// Answers who reads [`CONTROL_LEND`] of a file; its size is asked for first.
+    pub fn answer_lend(&self, id: FileId, size: u32, reply: ReplyXattr) {
+        match size as usize {
+            0 => reply.size(TICKET_LEN as u32),
+            ..TICKET_LEN => reply.error(Errno::ERANGE),
+            _ => match self.lend(id) {
+                Ok(ticket) => reply.data(&ticket),
+                Err(error) => reply.error(error.into()),
+            },
+        }
+    }
+
+    /// Answers who writes [`CONTROL_DEDUPE`] to a file.
+    pub fn answer_dedupe(&self, fs: &Filesystem, to: FileId, value: &[u8], reply: ReplyEmpty) {
+        match self.dedupe(fs, to, value) {
+            Ok(true) => reply.ok(),
+            Ok(false) => reply.error(Errno::EILSEQ),
+            Err(error) => reply.error(errno::reply(&error)),
+        }
+    }
+
     /// A ticket for a file.
-    pub fn lend(&self, id: FileId) -> std::io::Result<[u8; TICKET_LEN]> {
+    fn lend(&self, id: FileId) -> std::io::Result<[u8; TICKET_LEN]> {
         let ticket = uuid::random()?;
         let mut out = self.0.lock();
         if out.len() >= TICKETS_MAX {
@@ -66,7 +89,7 @@ impl Lent {
     }
 
     /// Shares extents of the ticket's file with `to`. Answers whether both hold the same bytes there.
-    pub fn dedupe(&self, fs: &Filesystem, to: FileId, value: &[u8]) -> Result<bool> {
+    fn dedupe(&self, fs: &Filesystem, to: FileId, value: &[u8]) -> Result<bool> {
         let request = Request::parse(value).ok_or(Error::Invalid)?;
         let from = self.0.lock().iter().find(|(ticket, _)| *ticket == request.ticket).map(|(_, id)| *id);
         let from = from.ok_or(Error::NotPermitted)?;

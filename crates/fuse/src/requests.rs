@@ -1,7 +1,7 @@
 //! A method for each request.
 
 use crate::attr::{entry_type, file_attr, time, time_or_now};
-use crate::lend::{CONTROL_DEDUPE, CONTROL_LEND, TICKET_LEN};
+use crate::lend::{CONTROL_DEDUPE, CONTROL_LEND};
 use crate::server::{BATCH, LONG, Listed, Server};
 use crate::{CONTROL_PID, CONTROL_STATS, CONTROL_SYNC, errno, ioctl};
 use buttery::{Error, Fallocate, RenameMode, SetAttr, Stat, XattrMode};
@@ -434,10 +434,7 @@ impl fuser::Filesystem for Server {
         };
         if name == CONTROL_DEDUPE {
             let (fs, id) = (ok!(reply, self.fs()), ok!(reply, self.file(node)));
-            return match ok!(reply, self.lent.dedupe(fs, id, value)) {
-                true => reply.ok(),
-                false => reply.error(Errno::EILSEQ),
-            };
+            return self.lent.answer_dedupe(fs, id, value, reply);
         }
         ok!(reply, self.set_xattr(req, node, name, value, how));
         reply.ok();
@@ -450,14 +447,7 @@ impl fuser::Filesystem for Server {
             return self.control(control, size, reply);
         }
         if name == CONTROL_LEND {
-            let id = ok!(reply, self.file(node));
-            return match self.lent.lend(id) {
-                // asked for its size first
-                _ if size == 0 => reply.size(TICKET_LEN as u32),
-                Ok(ticket) if size as usize >= ticket.len() => reply.data(&ticket),
-                Ok(_) => reply.error(Errno::ERANGE),
-                Err(error) => reply.error(error.into()),
-            };
+            return self.lent.answer_lend(ok!(reply, self.file(node)), size, reply);
         }
         let value = ok!(reply, self.file(node).and_then(|id| self.fs()?.xattr(id, name.as_bytes())));
         match size {

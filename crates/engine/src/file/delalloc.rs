@@ -17,7 +17,7 @@ use buttery_disk::inode::{InodeItem, Timespec};
 use std::collections::VecDeque;
 
 /// Bytes that are gathered before they are written.
-pub const GATHER_MAX: usize = 1 << 20;
+const GATHER_MAX: usize = 1 << 20;
 /// Bytes for which space is reserved at least, where it is plenty.
 const AHEAD_MIN: u64 = 64 << 10;
 
