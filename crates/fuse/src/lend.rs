@@ -60,7 +60,7 @@ impl Lent {
     pub fn answer_lend(&self, id: FileId, size: u32, reply: ReplyXattr) {
         match size as usize {
             0 => reply.size(TICKET_LEN as u32),
-            ..TICKET_LEN => reply.error(Errno::ERANGE),
+            1..TICKET_LEN => reply.error(Errno::ERANGE),
             _ => match self.lend(id) {
                 Ok(ticket) => reply.data(&ticket),
                 Err(error) => reply.error(error.into()),
