@@ -5,7 +5,7 @@
 //! is due. Only `stat` knows of them.
 
 use crate::locks::{InodeLocks, hash};
-use crate::{Error, FileId, Filesystem, Result, Stat};
+use crate::{Error, FileId, Filesystem, Result, Stat, TreeId};
 use buttery_disk::inode::{Timespec, flags};
 use buttery_engine::file::delalloc::Delalloc;
 use buttery_engine::file::inode;
@@ -221,8 +221,17 @@ impl Gathered {
 
     /// Writes what all files have in memory; as much of it as can be, and the first error is the answer.
     pub fn settle_all(&self) -> Result<()> {
+        self.settle_each(|_| true)
+    }
+
+    /// The same for the files of one subvolume.
+    pub fn settle_subvolume(&self, tree: TreeId) -> Result<()> {
+        self.settle_each(|id| id.tree == tree)
+    }
+
+    fn settle_each(&self, which: impl Fn(FileId) -> bool) -> Result<()> {
         let mut result = Ok(());
-        for id in self.ids() {
+        for id in self.ids().into_iter().filter(|id| which(*id)) {
             result = result.and(self.settle(id));
         }
         result
@@ -319,6 +328,8 @@ impl Filesystem {
         if !gathered.goes_on(id, offset, data.len()) {
             return Ok(false);
         }
+        // a snapshot of what is written later must not lack it
+        let Some(_open) = tree.gathering() else { return Ok(false) };
         // who would wait for another's piece does better beside him
         let Some(_data) = gathered.locks.of(id).try_write() else {
             gathered.shy_away(id);

@@ -30,6 +30,7 @@ mod read;
 mod rename;
 mod stat;
 mod statfs;
+mod subvolumes;
 pub mod uuid;
 mod write;
 mod write_open;

@@ -2,20 +2,19 @@
 
 use crate::acl::Inherited;
 use crate::compression::PROPERTY;
-use crate::{Error, FileId, Filesystem, Kind, Result, Stat, TreeId};
+use crate::{Error, FileId, Filesystem, Kind, Result, Stat};
 use buttery_disk::dir::file_type;
 use buttery_disk::inode::{Timespec, flags, mode};
 use buttery_engine::dir::{self, Target, edit, xattr};
+use buttery_engine::file;
 use buttery_engine::file::inode::{self, NewInode};
-use buttery_engine::subvol::edit::{self as subvol_edit, NewSubvolume};
 use buttery_engine::tree::Tree;
 use buttery_engine::txn::{Purpose, Trans};
-use buttery_engine::{file, subvol};
 
 /// Most links that an inode can have.
 const LINKS_MAX: u32 = 65535;
 /// Items that a name's coming or going changes.
-const ITEMS: u64 = 8;
+pub(crate) const ITEMS: u64 = 8;
 
 /// What a new file, directory or device node is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,69 +247,6 @@ impl Filesystem {
             Ok(false)
         })?;
         Ok(empty)
-    }
-
-    /// In a snapshot, the name of a nested subvolume shows an empty directory, which may be removed; the subvolume
-    /// itself is elsewhere.
-    fn remove_subvolume_name(
-        &self,
-        tree: &Tree,
-        dir: FileId,
-        name: &[u8],
-        id: TreeId,
-        directory: bool,
-    ) -> Result<()> {
-        if !directory {
-            return Err(Error::IsDirectory);
-        }
-        if self.is_real_subvolume(dir.tree, id)? {
-            if !self.is_empty(FileId::top_of(id))? {
-                return Err(Error::NotEmpty);
-            }
-            return Err(Error::Unsupported("deleting a subvolume".into()));
-        }
-        let index = edit::index_of(&self.engine, tree, dir.ino, name, Target::Subvolume(id))?;
-        let now = self.now();
-        self.engine.change(ITEMS, Purpose::Free, |trans| {
-            edit::remove_entry(trans, tree, dir.ino, name, index)?;
-            change_dir(trans, tree, dir.ino, -2 * name.len() as i64, now)
-        })
-    }
-
-    /// Makes an empty subvolume.
-    pub fn create_subvolume(&self, dir: FileId, name: &[u8], uid: u32, gid: u32) -> Result<TreeId> {
-        let state = self.write_state()?;
-        let id = {
-            let _names = state.namespace.lock();
-            // inside of the lock: where the clock is fixed it follows from what there is
-            let uuid = self.new_uuid()?;
-            self.tree_to_change(dir)?;
-            self.check_dir_gains(&self.stat(dir)?)?;
-            let new = NewSubvolume {
-                tree: dir.tree,
-                dir: dir.ino,
-                name,
-                uuid,
-                uid,
-                gid,
-                mode: 0o755,
-                now: self.now(),
-            };
-            subvol_edit::create(&self.engine, &new)?
-        };
-        self.after_operation()?;
-        Ok(id)
-    }
-
-    /// Makes a subvolume the one that is mounted by default.
-    pub fn set_default_subvolume(&self, id: TreeId) -> Result<()> {
-        self.write_state()?;
-        subvol_edit::set_default(&self.engine, id)
-    }
-
-    /// The subvolume that is mounted by default.
-    pub fn default_subvolume(&self) -> Result<TreeId> {
-        subvol::default_subvolume(&self.engine)
     }
 
     /// Says that somebody may use this inode even after its last name is gone.

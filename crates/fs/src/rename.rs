@@ -204,6 +204,9 @@ fn put_in(
 ) -> Result<()> {
     match what.target {
         Target::Inode(ino) => move_name(trans, &end.tree, end.dir.ino, end.name, ino, what.kind, index, now),
-        Target::Subvolume(id) => subvol_edit::link(trans, &end.tree, id, end.dir.ino, end.name, index, now),
+        Target::Subvolume(id) => {
+            let name = subvol_edit::Name { dir: end.dir.ino, name: end.name, index };
+            subvol_edit::link(trans, &end.tree, id, name, now)
+        }
     }
 }

@@ -72,6 +72,7 @@ pub fn insert(trans: &mut Trans<'_>, tree: &Tree, ino: u64, new: &NewInode) -> R
     let mut editor = tree.write(trans);
     editor.insert(key(ino), item.as_bytes())?;
     inodes.insert(tree.id(), ino, item, transid);
+    tree.touch(transid, &new.now);
     Ok(())
 }
 
@@ -86,7 +87,9 @@ pub fn update<R>(
     let change = |item: &mut InodeItem| {
         item.transid = transid.into();
         item.sequence = item.sequence.get().wrapping_add(1).into();
-        change(item)
+        let done = change(item);
+        tree.touch(transid, &item.ctime);
+        done
     };
     trans.mark_modified();
     let change = match inodes.change(tree.id(), ino, transid, change) {

@@ -70,9 +70,11 @@ impl<'a> Put<'a> {
         let mut units = Units::default();
         while !rest.is_empty() {
             let want = rest.len() as u64;
-            let place = match in_place::is_possible(self.item) {
-                true => in_place::find(self.engine, self.tree, self.ino, at, want, self.item)?,
-                false => Place::Copy(want),
+            let possible = in_place::is_possible(self.item);
+            let allowed = if possible { self.tree.writing_in_place() } else { None };
+            let place = match allowed {
+                Some(_) => in_place::find(self.engine, self.tree, self.ino, at, want, self.item)?,
+                None => Place::Copy(want),
             };
             let len = match place {
                 Place::There { bytenr, len, prealloc } => {

@@ -8,6 +8,7 @@ use super::group::Class;
 use super::load::load_free;
 use crate::txn::{Purpose, Trans};
 use crate::{Engine, Error, Result};
+use buttery_disk::node::max_ptrs;
 use buttery_disk::{TreeId, objectid};
 use std::time::Duration;
 
@@ -211,6 +212,15 @@ pub(crate) fn metadata(engine: &Engine, items: u64, purpose: Purpose) -> Result<
         give_back(engine)?;
         relieved = false;
     }
+}
+
+/// Reserves metadata space for a snapshot: `items`, and a reference for each child of the root, of which the commit that
+/// takes it is not told before.
+pub(crate) fn for_snapshot(engine: &Engine, items: u64) -> Result<u64> {
+    let nodesize = engine.store().nodesize() as u64;
+    let children = max_ptrs(nodesize as usize) as u64;
+    let leaves = engine.tree(TreeId(objectid::EXTENT_TREE))?.bytes_used() / nodesize + 1;
+    metadata(engine, items + children.min(2 * leaves), Purpose::Change)
 }
 
 /// How often space is looked for again after a commit gave some back, and a group that became empty went.

@@ -29,7 +29,7 @@ pub struct NewSubvolume<'a> {
 }
 
 /// An id for a new tree.
-fn new_id(engine: &Engine) -> Result<TreeId> {
+pub(super) fn new_id(engine: &Engine) -> Result<TreeId> {
     let id = engine.root_tree().next_ino(|| {
         let view = engine.root_tree().read(engine.store());
         let last = Key::new(objectid::LAST_FREE, u8::MAX, u64::MAX);
@@ -58,8 +58,8 @@ pub fn create(engine: &Engine, new: &NewSubvolume<'_>) -> Result<TreeId> {
         inode::insert(trans, &tree, objectid::FIRST_FREE, &inode)?;
         inode::update(trans, &tree, objectid::FIRST_FREE, |item| item.nlink = 1.into())?;
         dir::edit::add_ref(trans, &tree, objectid::FIRST_FREE, objectid::FIRST_FREE, b"..", 0)?;
-        link(trans, &parent, id, new.dir, new.name, index, new.now)?;
-        add_uuid(trans, new.uuid, id)?;
+        link(trans, &parent, id, Name { dir: new.dir, name: new.name, index }, new.now)?;
+        add_uuids(trans, &tree)?;
         Ok(id)
     })
 }
@@ -91,14 +91,20 @@ fn new_tree(trans: &mut Trans<'_>, id: TreeId, new: &NewSubvolume<'_>) -> Result
     Ok(tree)
 }
 
+/// A subvolume's name: the directory that has it, and its index there.
+#[derive(Clone, Copy, Debug)]
+pub struct Name<'a> {
+    pub dir: u64,
+    pub name: &'a [u8],
+    pub index: u64,
+}
+
 /// Links a subvolume into a directory: entries there, ROOT_REF and ROOT_BACKREF in the root tree.
 pub fn link(
     trans: &mut Trans<'_>,
     parent: &Tree,
     id: TreeId,
-    dir: u64,
-    name: &[u8],
-    index: u64,
+    Name { dir, name, index }: Name<'_>,
     now: Timespec,
 ) -> Result<()> {
     dir::edit::add_entry(trans, parent, dir, name, Target::Subvolume(id), file_type::DIR, index)?;
@@ -123,21 +129,52 @@ pub fn unlink_refs(trans: &mut Trans<'_>, parent: TreeId, id: TreeId) -> Result<
     editor.remove(Key::new(parent.0, item::ROOT_REF, id.0))
 }
 
-/// The UUID tree finds a subvolume by its uuid. A file system without that tree gets none.
-fn add_uuid(trans: &mut Trans<'_>, uuid: [u8; 16], id: TreeId) -> Result<()> {
-    let tree = match trans.engine().tree(TreeId(objectid::UUID_TREE)) {
-        Ok(tree) => tree,
-        Err(Error::NotFound) => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    let (high, low) = uuid.split_at(8);
+/// The keys under which the UUID tree has a subvolume: of its uuid, and of that which it was received with.
+fn uuid_keys(item: &RootItem) -> impl Iterator<Item = Key> {
     let number = |b: &[u8]| u64::from_le_bytes(b.try_into().expect("8 bytes"));
-    let key = Key::new(number(high), item::UUID_SUBVOL, number(low));
-    let mut editor = tree.write(trans);
-    match editor.get(key)? {
-        Some(old) => editor.replace(key, &[&old[..], &id.0.to_le_bytes()].concat()),
-        None => editor.insert(key, &id.0.to_le_bytes()),
+    let uuids = [(item::UUID_SUBVOL, item.uuid), (item::UUID_RECEIVED_SUBVOL, item.received_uuid)];
+    let known = uuids.into_iter().filter(|(_, uuid)| *uuid != [0; 16]);
+    known.map(move |(kind, uuid)| Key::new(number(&uuid[..8]), kind, number(&uuid[8..])))
+}
+
+/// The UUID tree. A file system may have none.
+fn uuid_tree(trans: &Trans<'_>) -> Result<Option<Arc<Tree>>> {
+    match trans.engine().tree(TreeId(objectid::UUID_TREE)) {
+        Ok(tree) => Ok(Some(tree)),
+        Err(Error::NotFound) => Ok(None),
+        Err(error) => Err(error),
     }
+}
+
+/// The UUID tree finds a subvolume by its uuids from now on.
+pub(super) fn add_uuids(trans: &mut Trans<'_>, of: &Tree) -> Result<()> {
+    let Some(tree) = uuid_tree(trans)? else { return Ok(()) };
+    let id = of.id().0.to_le_bytes();
+    for key in uuid_keys(&of.item()) {
+        let mut editor = tree.write(trans);
+        match editor.get(key)? {
+            Some(old) => editor.replace(key, &[&old[..], &id].concat())?,
+            None => editor.insert(key, &id)?,
+        }
+    }
+    Ok(())
+}
+
+/// It does so no longer. What is not there was never noted.
+pub(super) fn remove_uuids(trans: &mut Trans<'_>, of: &Tree) -> Result<()> {
+    let Some(tree) = uuid_tree(trans)? else { return Ok(()) };
+    let id = of.id().0.to_le_bytes();
+    for key in uuid_keys(&of.item()) {
+        let mut editor = tree.write(trans);
+        let Some(old) = editor.get(key)? else { continue };
+        let kept: Vec<u8> = old.chunks(8).filter(|chunk| **chunk != id).flatten().copied().collect();
+        match (kept.is_empty(), kept.len() == old.len()) {
+            (true, _) => editor.remove(key)?,
+            (_, false) => editor.replace(key, &kept)?,
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Makes a subvolume the one that is mounted by default.

@@ -1,6 +1,7 @@
 //! Subvolumes: what there are, and how they hang together.
 
 pub mod edit;
+pub mod snapshot;
 
 use crate::dir::Target;
 use crate::{Engine, Error, Result, dir};

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::extent;
 use crate::extent::children::{self, RefBy};
 use crate::store::Block;
+use buttery_disk::TreeId;
 use buttery_disk::check::Expect;
 use buttery_disk::edit;
 use buttery_disk::extent::flags::FULL_BACKREF;
@@ -46,7 +47,7 @@ impl Editor<'_, '_> {
             };
             (expect, node.key(slot))
         };
-        if expect.generation == Some(self.trans.id()) {
+        if self.is_to_edit(expect.bytenr, expect.generation.unwrap_or_default(), level)? {
             return Ok(expect.bytenr);
         }
         let block = self.store.read(&expect)?;
@@ -54,6 +55,31 @@ impl Editor<'_, '_> {
         let generation = self.trans.id();
         self.store.edit(parent, |bytes| edit::set_ptr(bytes, slot, first, new, generation))?;
         Ok(new)
+    }
+
+    /// Whether a block can be edited as it is: it is one of this transaction, and no snapshot of this transaction has it.
+    pub(super) fn is_to_edit(&self, bytenr: u64, generation: u64, level: usize) -> Result<bool> {
+        if generation != self.trans.id() {
+            return Ok(false);
+        }
+        if self.tree.last_snapshot() != generation {
+            return Ok(true);
+        }
+        Ok(extent::block_refs(self.trans.engine(), bytenr, level as u8)?.0 <= 1)
+    }
+
+    /// Makes a copy of the root block the root of another tree, and all below it shared.
+    pub(crate) fn copy_root(&mut self, id: TreeId) -> Result<RootPtr> {
+        self.cow_root()?;
+        let old = self.store.dirty(self.root.bytenr)?;
+        let new = self.trans.alloc_block(id, self.root.level)?;
+        let mut copy = Block::clone(&old);
+        let head = edit::header_mut(copy.bytes_mut());
+        head.bytenr = new.into();
+        head.owner = id.0.into();
+        children::add(self.trans, copy.node(), RefBy::Root(id.0), 1)?;
+        self.store.insert_dirty(new, copy);
+        Ok(RootPtr { bytenr: new, ..*self.root })
     }
 
     fn cow_block(&mut self, old: &Arc<Block>, is_root: bool) -> Result<u64> {

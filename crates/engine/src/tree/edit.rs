@@ -39,6 +39,11 @@ impl<'t> Editor<'_, 't> {
         Ok(())
     }
 
+    /// Gives a tree that has no block yet a root that was made for it.
+    pub(crate) fn set_root(&mut self, root: RootPtr) {
+        *self.root = root;
+    }
+
     /// Bytes of a block of the tree.
     pub(crate) fn nodesize(&self) -> usize {
         self.store.nodesize()

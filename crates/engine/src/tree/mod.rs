@@ -8,18 +8,21 @@ mod cow;
 mod cursor;
 mod delete;
 pub mod edit;
+mod gate;
 mod insert;
 mod path;
 mod splice;
 
 pub use cursor::Cursor;
 pub use edit::Editor;
+pub use gate::Still;
 pub(crate) use splice::Splice;
 
 use crate::count;
 use crate::error::Result;
 use crate::store::{Block, Store};
 use buttery_disk::check::Expect;
+use buttery_disk::inode::Timespec;
 use buttery_disk::root::RootItem;
 use buttery_disk::{Key, TreeId, objectid};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -52,6 +55,9 @@ pub struct Tree {
     item_dirty: AtomicBool,
     /// The next inode number, once it was looked for.
     next_ino: Mutex<Option<u64>>,
+    gate: gate::Gate,
+    /// The last change of an inode: transaction, seconds, nanoseconds.
+    touched: [AtomicU64; 3],
 }
 
 impl Tree {
@@ -68,6 +74,8 @@ impl Tree {
             item: Mutex::new(item),
             item_dirty: false.into(),
             next_ino: Mutex::new(None),
+            gate: gate::Gate::default(),
+            touched: Default::default(),
         }
     }
 
@@ -102,6 +110,31 @@ impl Tree {
     /// The transaction of the last snapshot that was taken of this subvolume.
     pub fn last_snapshot(&self) -> u64 {
         self.last_snapshot.load(Ordering::Acquire)
+    }
+
+    /// A snapshot is being taken of it in this transaction: from now on its blocks may be shared, those of this transaction
+    /// too.
+    pub(crate) fn set_last_snapshot(&self, transid: u64) {
+        self.update_item(|item| item.last_snapshot = transid.into());
+        self.last_snapshot.store(transid, Ordering::Release);
+    }
+
+    /// An inode was changed. The root item tells the last time, as the kernel's does.
+    pub(crate) fn touch(&self, transid: u64, ctime: &Timespec) {
+        let what = [transid, ctime.sec.get() as u64, u64::from(ctime.nsec.get())];
+        for (place, value) in self.touched.iter().zip(what) {
+            place.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Brings that into the root item. There are no handles meanwhile.
+    pub(crate) fn note_touch(&self, transid: u64) {
+        let [at, sec, nsec] = [0, 1, 2].map(|n| self.touched[n].load(Ordering::Relaxed));
+        if at == transid && self.is_subvolume() {
+            let mut item = self.item.lock();
+            item.ctransid = transid.into();
+            item.ctime = Timespec::new(sec as i64, nsec as u32);
+        }
     }
 
     /// Whether the tree holds files, so that its blocks may be shared with snapshots.
@@ -158,6 +191,7 @@ impl Tree {
     pub(crate) fn take_change(&self, root: RootPtr, transid: u64) -> RootItem {
         self.item_dirty.store(false, Ordering::Release);
         *self.committed.lock() = root;
+        self.note_touch(transid);
         let mut item = self.item.lock();
         item.bytenr = root.bytenr.into();
         item.level = root.level;

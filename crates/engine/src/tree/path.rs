@@ -72,8 +72,9 @@ impl Editor<'_, '_> {
                 return Ok(None);
             }
             let child = node.ptr(slot);
-            bytenr = if child.generation.get() == self.trans.id() {
-                child.blockptr.get()
+            let (at, generation) = (child.blockptr.get(), child.generation.get());
+            bytenr = if self.is_to_edit(at, generation, level - 1)? {
+                at
             } else {
                 drop(block);
                 self.cow_child(bytenr, slot, level - 1)?

@@ -8,7 +8,7 @@ use super::Trans;
 use crate::space::free_space_tree;
 use crate::store::Block;
 use crate::tree::Tree;
-use crate::{Engine, Error, Result, device_stats, extent, space};
+use crate::{Engine, Error, Result, device_stats, extent, space, subvol};
 use buttery_disk::chunk::BlockGroupItem;
 use buttery_disk::root::RootItem;
 use buttery_disk::superblock::{RootBackup, Superblock, flags};
@@ -69,7 +69,8 @@ impl Engine {
         if writer.txn.is_aborted() {
             return Err(Error::Aborted);
         }
-        let result = match writer.txn.modified.load(Ordering::Acquire) || self.volume().has_new_faults() {
+        let changed = writer.txn.modified.load(Ordering::Acquire) || !writer.txn.pending.lock().is_empty();
+        let result = match changed || self.volume().has_new_faults() {
             true => self.commit_changes(),
             // data that were written in place are behind no item
             false if writer.txn.is_unflushed() => {
@@ -151,6 +152,7 @@ impl Engine {
             Trans { engine: self, writer, id, reserved: 0, modified: false, ended: false, of_commit: true };
         self.mark_quota_inconsistent(&mut trans)?;
         writer.inodes.flush(&mut trans)?;
+        self.take_snapshots(&mut trans)?;
         device_stats::write(&mut trans)?;
         for round in 0.. {
             if round == ROUNDS_MAX {
@@ -171,6 +173,17 @@ impl Engine {
         let mut blocks = self.store.take_dirty_list(id);
         blocks.sort_unstable_by_key(|(bytenr, _)| *bytenr);
         Ok(Frozen { blocks, sb, id })
+    }
+
+    /// Takes the snapshots that wait; all that others changed in this transaction is in the trees.
+    fn take_snapshots(&self, trans: &mut Trans<'_>) -> Result<()> {
+        let pending = std::mem::take(&mut *trans.writer().txn.pending.lock());
+        for snapshot in &pending {
+            subvol::snapshot::create(trans, snapshot)?;
+            // the directory that got the name
+            trans.writer().inodes.flush(trans)?;
+        }
+        Ok(())
     }
 
     /// Writes the items of groups whose use changed. Answers whether there were any.

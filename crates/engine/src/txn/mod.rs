@@ -11,10 +11,12 @@ pub(crate) use delayed::{DelayedRefs, ExtentKind, Head};
 
 use crate::space::Space;
 use crate::store::Store;
+use crate::subvol::snapshot::Pending;
 use crate::{Engine, Error, Result, Writer};
 use buttery_disk::TreeId;
 use buttery_disk::extent::BackRef;
 use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What a handle may use up.
@@ -44,6 +46,8 @@ pub(crate) struct Transactions {
     flushed: AtomicU64,
     /// The last transaction that is on the device.
     committed: AtomicU64,
+    /// Snapshots that the next commit takes.
+    pub pending: Mutex<Vec<Arc<Pending>>>,
 }
 
 struct State {
@@ -66,6 +70,7 @@ impl Transactions {
             written: 0.into(),
             flushed: 0.into(),
             committed: committed.into(),
+            pending: Mutex::default(),
         }
     }
 

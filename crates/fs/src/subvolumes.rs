@@ -1,0 +1,112 @@
+//! Subvolumes: making, snapshots, deleting, and the default one.
+
+use crate::names::{ITEMS, change_dir};
+use crate::{Error, FileId, Filesystem, Result, TreeId};
+use buttery_disk::objectid;
+use buttery_engine::dir::{Target, edit};
+use buttery_engine::subvol;
+use buttery_engine::subvol::edit::{self as subvol_edit, NewSubvolume};
+use buttery_engine::subvol::snapshot::{self, NewSnapshot};
+use buttery_engine::tree::Tree;
+use buttery_engine::txn::Purpose;
+
+impl Filesystem {
+    /// Makes an empty subvolume.
+    pub fn create_subvolume(&self, dir: FileId, name: &[u8], uid: u32, gid: u32) -> Result<TreeId> {
+        let state = self.write_state()?;
+        let id = {
+            let _names = state.namespace.lock();
+            // inside of the lock: where the clock is fixed it follows from what there is
+            let uuid = self.new_uuid()?;
+            self.tree_to_change(dir)?;
+            self.check_dir_gains(&self.stat(dir)?)?;
+            let new = NewSubvolume {
+                tree: dir.tree,
+                dir: dir.ino,
+                name,
+                uuid,
+                uid,
+                gid,
+                mode: 0o755,
+                now: self.now(),
+            };
+            subvol_edit::create(&self.engine, &new)?
+        };
+        self.after_operation()?;
+        Ok(id)
+    }
+
+    /// Takes a snapshot of a subvolume: another one that is what this one is at a moment. When this returns it is on the
+    /// device, and everything else that was changed before.
+    ///
+    /// What was written before the call is in it; of what is written meanwhile, nothing without all that was written before
+    /// that. Errors: `NotFound` if there is no such subvolume, those of making a name, and those of writing.
+    pub fn snapshot(&self, source: TreeId, dir: FileId, name: &[u8], read_only: bool) -> Result<TreeId> {
+        let state = self.write_state()?;
+        let tree = self.subvolume(source)?;
+        let id = {
+            let still = tree.hold_still(|| state.gathered.settle_subvolume(source))?;
+            let _names = state.namespace.lock();
+            self.tree_to_change(dir)?;
+            self.check_dir_gains(&self.stat(dir)?)?;
+            let new = NewSnapshot {
+                tree: dir.tree,
+                dir: dir.ino,
+                name: name.to_vec(),
+                uuid: self.new_uuid()?,
+                read_only,
+                now: self.now(),
+            };
+            snapshot::take(&self.engine, &still, new)?
+        };
+        self.after_operation()?;
+        Ok(id)
+    }
+
+    /// The tree of a subvolume; `NotFound` if it is none, or was deleted.
+    pub(crate) fn subvolume(&self, id: TreeId) -> Result<std::sync::Arc<Tree>> {
+        if !objectid::is_subvolume(id.0) {
+            return Err(Error::NotFound);
+        }
+        let tree = self.engine.tree(id)?;
+        if tree.item().refs.get() == 0 { Err(Error::NotFound) } else { Ok(tree) }
+    }
+
+    /// Makes a subvolume the one that is mounted by default.
+    pub fn set_default_subvolume(&self, id: TreeId) -> Result<()> {
+        self.write_state()?;
+        subvol_edit::set_default(&self.engine, id)
+    }
+
+    /// The subvolume that is mounted by default.
+    pub fn default_subvolume(&self) -> Result<TreeId> {
+        subvol::default_subvolume(&self.engine)
+    }
+
+    /// In a snapshot, the name of a nested subvolume shows an empty directory, which may be removed; the subvolume
+    /// itself is elsewhere.
+    pub(crate) fn remove_subvolume_name(
+        &self,
+        tree: &Tree,
+        dir: FileId,
+        name: &[u8],
+        id: TreeId,
+        directory: bool,
+    ) -> Result<()> {
+        if !directory {
+            return Err(Error::IsDirectory);
+        }
+        if self.is_real_subvolume(dir.tree, id)? {
+            if !self.is_empty(FileId::top_of(id))? {
+                return Err(Error::NotEmpty);
+            }
+            return Err(Error::Unsupported("deleting a subvolume".into()));
+        }
+        let index = edit::index_of(&self.engine, tree, dir.ino, name, Target::Subvolume(id))?;
+        let now = self.now();
+        self.engine.change(ITEMS, Purpose::Free, |trans| {
+            edit::remove_entry(trans, tree, dir.ino, name, index)?;
+            change_dir(trans, tree, dir.ino, -2 * name.len() as i64, now)
+        })
+    }
+}
