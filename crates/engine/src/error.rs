@@ -28,6 +28,8 @@ pub enum Error {
     Invalid,
     /// The inode is immutable or append-only, or the operation is never allowed on it.
     NotPermitted,
+    /// It is in use.
+    Busy,
     /// Links and renames do not cross subvolumes.
     CrossDevice,
     /// No such extended attribute.
@@ -91,6 +93,7 @@ impl fmt::Display for Error {
             Error::NameTooLong => "file name too long",
             Error::TooManyLinks => "too many links",
             Error::Invalid => "invalid argument",
+            Error::Busy => "in use",
             Error::NotPermitted => "operation not permitted",
             Error::CrossDevice => "link across subvolumes",
             Error::NoAttribute => "no such attribute",

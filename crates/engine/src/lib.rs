@@ -128,8 +128,13 @@ impl Engine {
         &self.chunk_tree
     }
 
-    /// The tree with this id, loaded at its first use. `NotFound` if there is none.
+    /// The tree with this id, loaded at its first use. `NotFound` if there is none, or it is being dropped.
     pub fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
+        let tree = self.tree_or_dropping(id)?;
+        if tree.is_dropping() { Err(Error::NotFound) } else { Ok(tree) }
+    }
+
+    pub(crate) fn tree_or_dropping(&self, id: TreeId) -> Result<Arc<Tree>> {
         match id.0 {
             objectid::ROOT_TREE => return Ok(self.root_tree.clone()),
             objectid::CHUNK_TREE => return Ok(self.chunk_tree.clone()),

@@ -169,6 +169,11 @@ impl Gathered {
     pub fn settle_locked(&self, id: FileId) -> Result<()> {
         let Some(mut range) = self.take(id) else { return Ok(()) };
         let tree = self.engine.tree(id.tree);
+        if matches!(tree, Err(Error::NotFound)) {
+            // the subvolume was deleted, and nobody has the file
+            self.remove(id);
+            return range.release(&self.engine);
+        }
         match tree.and_then(|tree| range.settle(&self.engine, &tree, id.ino)) {
             Ok(()) => {
                 self.remove(id);

@@ -3,10 +3,10 @@
 use crate::names::{ITEMS, change_dir};
 use crate::{Error, FileId, Filesystem, Result, TreeId};
 use buttery_disk::objectid;
-use buttery_engine::dir::{Target, edit};
-use buttery_engine::subvol;
+use buttery_engine::dir::{self, Target, edit};
 use buttery_engine::subvol::edit::{self as subvol_edit, NewSubvolume};
 use buttery_engine::subvol::snapshot::{self, NewSnapshot};
+use buttery_engine::subvol::{self, delete};
 use buttery_engine::tree::Tree;
 use buttery_engine::txn::Purpose;
 
@@ -84,7 +84,7 @@ impl Filesystem {
     }
 
     /// In a snapshot, the name of a nested subvolume shows an empty directory, which may be removed; the subvolume
-    /// itself is elsewhere.
+    /// itself is elsewhere. A subvolume that is empty goes as directories do.
     pub(crate) fn remove_subvolume_name(
         &self,
         tree: &Tree,
@@ -100,7 +100,7 @@ impl Filesystem {
             if !self.is_empty(FileId::top_of(id))? {
                 return Err(Error::NotEmpty);
             }
-            return Err(Error::Unsupported("deleting a subvolume".into()));
+            return self.delete_name(tree, dir, name, id);
         }
         let index = edit::index_of(&self.engine, tree, dir.ino, name, Target::Subvolume(id))?;
         let now = self.now();
@@ -108,5 +108,38 @@ impl Filesystem {
             edit::remove_entry(trans, tree, dir.ino, name, index)?;
             change_dir(trans, tree, dir.ino, -2 * name.len() as i64, now)
         })
+    }
+
+    /// Deletes a subvolume with all that is in it, other subvolumes excepted: `NotEmpty` if there are any. Its name goes at
+    /// once, what it takes up with [`drop_deleted`](Self::drop_deleted). `Invalid` if the name is no subvolume's,
+    /// `NotPermitted` for the default one, `Busy` for the one that was opened as the root.
+    pub fn delete_subvolume(&self, dir: FileId, name: &[u8]) -> Result<TreeId> {
+        let state = self.write_state()?;
+        let id = {
+            let _names = state.namespace.lock();
+            let tree = self.tree_to_change(dir)?;
+            self.check_dir_loses(&self.stat(dir)?)?;
+            let (target, _) = dir::lookup(&self.engine, &tree, dir.ino, name)?;
+            let Target::Subvolume(id) = target else { return Err(Error::Invalid) };
+            if !self.is_real_subvolume(dir.tree, id)? {
+                return Err(Error::Invalid);
+            }
+            self.delete_name(&tree, dir, name, id)?;
+            id
+        };
+        self.after_operation()?;
+        Ok(id)
+    }
+
+    /// Names stay meanwhile.
+    fn delete_name(&self, tree: &Tree, dir: FileId, name: &[u8], id: TreeId) -> Result<()> {
+        if self.root.tree == id {
+            return Err(Error::Busy);
+        }
+        delete::can_delete(&self.engine, id)?;
+        let name = delete::name_of(&self.engine, tree, dir.ino, name, id)?;
+        delete::delete(&self.engine, id, tree, name, self.now())?;
+        self.write_state()?.dead.add(id);
+        Ok(())
     }
 }

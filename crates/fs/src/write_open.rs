@@ -1,6 +1,7 @@
 //! Opening for writing, commits from time to time, and closing.
 
 use crate::delalloc::Gathered;
+use crate::dropping::Dead;
 use crate::ranges::Ranges;
 use crate::{FileId, Filesystem, Options, Result, Time, engine_options, open_devices};
 use buttery_device::{Access, Device};
@@ -29,6 +30,8 @@ pub(crate) struct WriteState {
     pub ranges: Ranges,
     /// How often each inode is held by somebody who may still use it without a name.
     pub held: Mutex<HashMap<FileId, u64>>,
+    /// Deleted subvolumes whose trees are there still.
+    pub dead: Dead,
     /// Subvolumes whose orphans were removed.
     pub cleaned: Mutex<HashSet<TreeId>>,
     pub nodatacow: bool,
@@ -54,6 +57,7 @@ impl WriteState {
             gathered: Arc::new(Gathered::new(engine.clone())),
             ranges: Ranges::new(),
             held: Mutex::default(),
+            dead: Dead::default(),
             cleaned: Mutex::default(),
             nodatacow: options.nodatacow,
             nodatasum: options.nodatasum,
@@ -87,6 +91,7 @@ impl Filesystem {
         engine.set_relief(relief);
         *state.committer.lock() = Some(Committer::start(engine, state.gathered.clone(), options.commit_secs));
         fs.write = Some(state);
+        fs.find_dead()?;
         Ok(fs)
     }
 
@@ -123,7 +128,8 @@ impl Filesystem {
         }
         let held: Vec<FileId> = state.held.lock().drain().map(|(id, _)| id).collect();
         let trees: HashSet<TreeId> = held.iter().map(|id| id.tree).collect();
-        for tree in trees {
+        // of a deleted subvolume all goes
+        for tree in trees.into_iter().filter(|tree| self.subvolume(*tree).is_ok()) {
             self.remove_orphans(tree)?;
         }
         // what can be written is committed even where not all of it can

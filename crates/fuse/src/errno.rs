@@ -15,6 +15,7 @@ pub fn errno(error: &Error) -> i32 {
         Error::NameTooLong => libc::ENAMETOOLONG,
         Error::TooManyLinks => libc::EMLINK,
         Error::Invalid => libc::EINVAL,
+        Error::Busy => libc::EBUSY,
         Error::NotPermitted => libc::EPERM,
         Error::CrossDevice => libc::EXDEV,
         Error::NoAttribute => libc::ENODATA,

@@ -71,6 +71,13 @@ impl Inodes {
         self.shard(tree, ino).remove(&(tree.0, ino));
     }
 
+    /// Forgets all inodes of a tree that is being dropped.
+    pub fn forget(&self, tree: TreeId) {
+        for shard in &self.0 {
+            shard.lock().retain(|(id, _), _| *id != tree.0);
+        }
+    }
+
     /// Changes an inode in memory, if this transaction has written it before. Else gives `change` back.
     pub fn change<R, F: FnOnce(&mut InodeItem) -> R>(
         &self,

@@ -1,5 +1,7 @@
 //! Subvolumes: what there are, and how they hang together.
 
+pub mod delete;
+pub mod drop;
 pub mod edit;
 pub mod snapshot;
 

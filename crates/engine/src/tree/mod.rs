@@ -56,6 +56,8 @@ pub struct Tree {
     /// The next inode number, once it was looked for.
     next_ino: Mutex<Option<u64>>,
     gate: gate::Gate,
+    /// It is being dropped, and nobody else's any more.
+    dropping: AtomicBool,
     /// The last change of an inode: transaction, seconds, nanoseconds.
     touched: [AtomicU64; 3],
 }
@@ -75,6 +77,7 @@ impl Tree {
             item_dirty: false.into(),
             next_ino: Mutex::new(None),
             gate: gate::Gate::default(),
+            dropping: is_half_dropped(&item).into(),
             touched: Default::default(),
         }
     }
@@ -125,6 +128,15 @@ impl Tree {
         for (place, value) in self.touched.iter().zip(what) {
             place.store(value, Ordering::Relaxed);
         }
+    }
+
+    /// It is being dropped from now on, and is not found any more.
+    pub(crate) fn set_dropping(&self) {
+        self.dropping.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_dropping(&self) -> bool {
+        self.dropping.load(Ordering::Acquire)
     }
 
     /// Brings that into the root item. There are no handles meanwhile.
@@ -195,8 +207,8 @@ impl Tree {
         let mut item = self.item.lock();
         item.bytenr = root.bytenr.into();
         item.level = root.level;
-        item.generation = transid.into();
-        item.generation_v2 = transid.into();
+        item.generation = root.generation.into();
+        item.generation_v2 = root.generation.into();
         item.bytes_used = self.bytes_used().into();
         *item
     }
@@ -255,6 +267,11 @@ impl View<'_> {
         }
         Ok(cursor.found().filter(|f| f.key() >= floor))
     }
+}
+
+/// Whether somebody began to drop the tree.
+fn is_half_dropped(item: &RootItem) -> bool {
+    item.refs.get() == 0 && Key::from(item.drop_progress) != Key::MIN
 }
 
 fn root_expect(root: &RootPtr, owner: Option<u64>) -> Expect {

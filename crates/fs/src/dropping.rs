@@ -1,0 +1,113 @@
+//! What becomes of deleted subvolumes: their trees are dropped, one after the other, when nobody uses them any more.
+
+use crate::{Error, Filesystem, Result};
+use buttery_disk::TreeId;
+use buttery_engine::subvol::delete;
+use buttery_engine::subvol::drop::Dropping;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Deleted subvolumes whose trees are there still.
+#[derive(Default)]
+pub(crate) struct Dead {
+    waiting: Mutex<VecDeque<TreeId>>,
+    came: Condvar,
+    /// The one whose turn it is. Who has the lock works on it.
+    current: Mutex<Option<Dropping>>,
+}
+
+impl Dead {
+    pub fn add(&self, id: TreeId) {
+        self.waiting.lock().push_back(id);
+        self.came.notify_all();
+    }
+}
+
+/// How it stands with the deleted subvolumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// None is left.
+    Nothing,
+    /// Some of their files are used still.
+    Used,
+    /// There is more to be done.
+    More,
+}
+
+impl Filesystem {
+    /// The subvolumes that were deleted before.
+    pub(crate) fn find_dead(&self) -> Result<()> {
+        let dead = &self.write_state()?.dead;
+        delete::dead(&self.engine)?.into_iter().for_each(|id| dead.add(id));
+        Ok(())
+    }
+
+    /// Drops a small part of what deleted subvolumes take up, of those that were deleted at any time and by anybody. The
+    /// space is back with the next commit. A program that stays calls this in the background until nothing is left; one
+    /// that does not leaves the rest to who opens the file system next.
+    ///
+    /// A tree with blocks that cannot be read stays as it is, with an error each time the file system is opened.
+    pub fn drop_deleted(&self) -> Result<Left> {
+        let dead = &self.write_state()?.dead;
+        let mut current = dead.current.lock();
+        if current.is_none() {
+            *current = self.next_dead()?;
+        }
+        let Some(dropping) = &mut *current else {
+            let empty = dead.waiting.lock().is_empty();
+            return Ok(if empty { Left::Nothing } else { Left::Used });
+        };
+        match dropping.step(&self.engine) {
+            Ok(false) => {}
+            Ok(true) => *current = None,
+            Err(error) => {
+                *current = None;
+                return Err(error);
+            }
+        }
+        drop(current);
+        self.after_operation()?;
+        Ok(Left::More)
+    }
+
+    /// Waits until a subvolume is deleted, or that long.
+    pub fn await_deleted(&self, most: Duration) -> Result<()> {
+        let dead = &self.write_state()?.dead;
+        let mut waiting = dead.waiting.lock();
+        if waiting.is_empty() {
+            dead.came.wait_for(&mut waiting, most);
+        }
+        Ok(())
+    }
+
+    /// Whether a deleted subvolume is there still.
+    pub fn is_being_dropped(&self, id: TreeId) -> bool {
+        let Some(state) = &self.write else { return false };
+        let current = state.dead.current.lock();
+        let is_current = current.as_ref().is_some_and(|dropping| dropping.id() == id);
+        is_current || state.dead.waiting.lock().contains(&id)
+    }
+
+    /// The next that nobody uses.
+    fn next_dead(&self) -> Result<Option<Dropping>> {
+        let state = self.write_state()?;
+        let waiting: Vec<TreeId> = state.dead.waiting.lock().iter().copied().collect();
+        for id in waiting {
+            let used = id == self.root.tree || state.held.lock().keys().any(|file| file.tree == id);
+            let begun = if used { Ok(None) } else { Dropping::begin(&self.engine, id) };
+            if !matches!(begun, Ok(None)) {
+                state.dead.waiting.lock().retain(|other| *other != id);
+            }
+            match begun {
+                Ok(None) | Err(Error::NotFound) => {}
+                Ok(Some(dropping)) => {
+                    state.gathered.settle_subvolume(id)?; // which forgets what nobody has
+                    return Ok(Some(dropping));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+}
