@@ -3,6 +3,7 @@
 //!
 //! A device is an array of bytes that can be flushed. It knows nothing of what is written to it.
 
+pub mod call;
 mod file;
 mod memory;
 pub mod owner;

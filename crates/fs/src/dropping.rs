@@ -4,15 +4,13 @@ use crate::{Error, Filesystem, Result};
 use buttery_disk::TreeId;
 use buttery_engine::subvol::delete;
 use buttery_engine::subvol::drop::Dropping;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::time::Duration;
 
 /// Deleted subvolumes whose trees are there still.
 #[derive(Default)]
 pub(crate) struct Dead {
     waiting: Mutex<VecDeque<TreeId>>,
-    came: Condvar,
     /// The one whose turn it is. Who has the lock works on it.
     current: Mutex<Option<Dropping>>,
 }
@@ -20,7 +18,6 @@ pub(crate) struct Dead {
 impl Dead {
     pub fn add(&self, id: TreeId) {
         self.waiting.lock().push_back(id);
-        self.came.notify_all();
     }
 }
 
@@ -71,22 +68,9 @@ impl Filesystem {
         Ok(Left::More)
     }
 
-    /// Waits until a subvolume is deleted, or that long.
-    pub fn await_deleted(&self, most: Duration) -> Result<()> {
-        let dead = &self.write_state()?.dead;
-        let mut waiting = dead.waiting.lock();
-        if waiting.is_empty() {
-            dead.came.wait_for(&mut waiting, most);
-        }
-        Ok(())
-    }
-
-    /// Whether a deleted subvolume is there still.
-    pub fn is_being_dropped(&self, id: TreeId) -> bool {
-        let Some(state) = &self.write else { return false };
-        let current = state.dead.current.lock();
-        let is_current = current.as_ref().is_some_and(|dropping| dropping.id() == id);
-        is_current || state.dead.waiting.lock().contains(&id)
+    /// Whether deleted subvolumes wait to be dropped.
+    pub fn has_deleted(&self) -> bool {
+        self.write.as_ref().is_some_and(|state| !state.dead.waiting.lock().is_empty())
     }
 
     /// The next that nobody uses.

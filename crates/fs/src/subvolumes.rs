@@ -4,11 +4,15 @@ use crate::names::{ITEMS, change_dir};
 use crate::{Error, FileId, Filesystem, Result, TreeId};
 use buttery_disk::objectid;
 use buttery_engine::dir::{self, Target, edit};
+use buttery_engine::subvol::Subvolume;
 use buttery_engine::subvol::edit::{self as subvol_edit, NewSubvolume};
 use buttery_engine::subvol::snapshot::{self, NewSnapshot};
 use buttery_engine::subvol::{self, delete};
 use buttery_engine::tree::Tree;
 use buttery_engine::txn::Purpose;
+
+/// No path inside of a subvolume is longer, in bytes.
+const PATH_MAX: usize = 64 << 10;
 
 impl Filesystem {
     /// Makes an empty subvolume.
@@ -141,5 +145,57 @@ impl Filesystem {
         delete::delete(&self.engine, id, tree, name, self.now())?;
         self.write_state()?.dead.add(id);
         Ok(())
+    }
+
+    /// A subvolume by its id: what its root item says, and where its name is.
+    pub fn subvolume_info(&self, id: TreeId) -> Result<Subvolume> {
+        self.subvolume(id)?;
+        subvol::of(&self.engine, id)
+    }
+
+    /// The subvolumes whose names lie in this one, from an id on, and the directory that has each name.
+    pub fn subvolumes_in(&self, id: TreeId, from: TreeId) -> Result<Vec<(TreeId, u64)>> {
+        subvol::children(&self.engine, id, from)
+    }
+
+    /// The path of a directory, seen from the top of its subvolume: names with slashes in between.
+    pub fn path_in_subvolume(&self, dir: FileId) -> Result<Vec<u8>> {
+        let tree = self.subvolume(dir.tree)?;
+        let (mut names, mut len, mut at) = (Vec::new(), 0, dir.ino);
+        while let Some((above, name)) = dir::parent_of(&self.engine, &tree, at)? {
+            len += name.len() + 1;
+            // also where directories lie in one another in a circle
+            if len > PATH_MAX {
+                return Err(Error::NameTooLong);
+            }
+            names.push(name);
+            at = above;
+        }
+        names.reverse();
+        Ok(names.join(&b'/'))
+    }
+
+    /// Makes a subvolume read-only, or writable again; for good when this returns.
+    pub fn set_read_only(&self, id: TreeId, yes: bool) -> Result<()> {
+        let state = self.write_state()?;
+        let tree = self.subvolume(id)?;
+        if tree.is_read_only() != yes {
+            let _still = tree.hold_still(|| state.gathered.settle_subvolume(id))?;
+            let _names = state.namespace.lock();
+            subvol_edit::set_read_only(&self.engine, &tree, yes)?;
+        }
+        self.engine.commit()
+    }
+
+    /// The file system's label.
+    pub fn label(&self) -> Vec<u8> {
+        subvol_edit::label(&self.engine)
+    }
+
+    /// Gives the file system a label: at most 255 bytes, none of them NUL; `Invalid` otherwise.
+    pub fn set_label(&self, label: &[u8]) -> Result<()> {
+        self.write_state()?;
+        subvol_edit::set_label(&self.engine, label)?;
+        self.engine.commit()
     }
 }

@@ -7,13 +7,16 @@
 
 mod attr;
 mod caching;
+mod dropper;
 mod errno;
 mod ioctl;
 pub mod lend;
 mod nodes;
 mod point;
+mod process;
 mod requests;
 mod server;
+mod subvolumes;
 mod syncer;
 
 pub use errno::errno;
@@ -81,10 +84,11 @@ pub fn serve(
     ready: impl FnOnce(),
 ) -> Result<(), ServeError> {
     let closed = Arc::new(Mutex::new(None));
-    let server = server::Server::new(fs, options, closed.clone()).map_err(ServeError::Close)?;
+    let mut server = server::Server::new(fs, options, closed.clone()).map_err(ServeError::Close)?;
     let (notifier, handles) = (server.notifier(), server.handles());
     let shared = server.shared();
     let (point, device) = point::Point::mount(mountpoint, options).map_err(ServeError::Fuse)?;
+    server.place = point.place.clone();
     let config = config(options);
     let session = Session::from_fd(server, device, config.acl, config).map_err(ServeError::Fuse)?;
     let _ = notifier.set(session.notifier());

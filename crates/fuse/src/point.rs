@@ -4,6 +4,7 @@
 //! not tell whose mount it is, and it cannot unmount what somebody still uses.
 
 use crate::MountOptions;
+use crate::process;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags, IoSliceMut, fcntl_dupfd_cloexec, fcntl_setfd};
@@ -26,19 +27,24 @@ const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 /// A mount that this process serves; unmounted on drop if it still is one.
 pub(crate) struct Point {
     dir: PathBuf,
+    /// The mount's device, as `mountinfo` has it.
+    pub place: Option<String>,
     device: OwnedFd,
 }
 
 impl Point {
     /// Mounts on a directory. The other descriptor is the server's.
     pub fn mount(dir: &Path, options: &MountOptions) -> io::Result<(Point, OwnedFd)> {
+        // afterwards the server would be asked, who does not serve yet
+        let real = std::fs::canonicalize(dir)?;
         let device = if rustix::process::geteuid().is_root() {
             mount_as_root(dir, options)?
         } else {
             mount_as_user(dir, options)?
         };
         let kept = fcntl_dupfd_cloexec(&device, 3)?;
-        Ok((Point { dir: dir.to_path_buf(), device: kept }, device))
+        let place = process::device_at(&real);
+        Ok((Point { dir: dir.to_path_buf(), place, device: kept }, device))
     }
 
     /// Takes a mount that is in use out of the tree of directories.

@@ -5,6 +5,7 @@ use crate::lend::{CONTROL_DEDUPE, CONTROL_LEND};
 use crate::server::{BATCH, LONG, Listed, Server};
 use crate::{CONTROL_PID, CONTROL_STATS, CONTROL_SYNC, errno, ioctl};
 use buttery::{Error, Fallocate, RenameMode, SetAttr, Stat, XattrMode};
+use buttery_device::call::Call;
 use buttery_disk::inode::mode;
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Generation, INodeNo,
@@ -76,6 +77,7 @@ impl fuser::Filesystem for Server {
 
     fn destroy(&mut self) {
         self.syncer.stop();
+        self.dropper.stop();
         let Some(mut fs) = self.fs.take() else { return };
         let result = loop {
             // a commit for a signal may be under way
@@ -175,6 +177,9 @@ impl fuser::Filesystem for Server {
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         ok!(reply, self.file(parent).and_then(|dir| self.fs()?.rmdir(dir, name.as_bytes())));
         reply.ok();
+        if self.fs().is_ok_and(buttery::Filesystem::has_deleted) {
+            self.dropper.wake();
+        }
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
@@ -498,7 +503,7 @@ impl fuser::Filesystem for Server {
 
     fn ioctl(
         &self,
-        _req: &Request,
+        req: &Request,
         node: INodeNo,
         _fh: FileHandle,
         _flags: IoctlFlags,
@@ -517,6 +522,9 @@ impl fuser::Filesystem for Server {
             );
         }
         let (id, fs) = (ok!(reply, self.file(node)), ok!(reply, self.fs()));
+        if let Some(call) = Call::of(cmd) {
+            return self.of_subvolumes(req, id, call, in_data, reply);
+        }
         match ok!(reply, ioctl::answer(fs, id, cmd, in_data)) {
             Some(mut data) => {
                 // the number says eight bytes, the kernel itself asks for four

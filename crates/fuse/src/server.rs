@@ -5,6 +5,7 @@
 
 use crate::attr::{file_attr, split_rdev};
 use crate::caching::{Capable, Handles};
+use crate::dropper::Dropper;
 use crate::lend::Lent;
 use crate::nodes::Nodes;
 use crate::syncer::Syncer;
@@ -32,6 +33,9 @@ pub struct Server {
     pub(crate) fs: Option<Arc<Filesystem>>,
     pub(crate) nodes: Nodes,
     pub(crate) syncer: Syncer,
+    pub(crate) dropper: Dropper,
+    /// The mount's device.
+    pub(crate) place: Option<String>,
     pub(crate) closed: Arc<Mutex<Option<Result<()>>>>,
     /// The kernel obeys access control lists.
     pub(crate) acls: bool,
@@ -62,11 +66,14 @@ impl Server {
         let fs = Arc::new(fs);
         let notifier = Arc::default();
         let syncer = Syncer::start(&fs, &notifier);
+        let dropper = Dropper::start(&fs, &notifier);
         let handles = Arc::default();
         Ok(Server {
             fs: Some(fs),
             nodes,
             syncer,
+            dropper,
+            place: None,
             closed,
             acls,
             writeback,

@@ -7,7 +7,7 @@ use crate::txn::{Purpose, Trans};
 use crate::{Engine, Error, Result};
 use buttery_disk::dir::{Entry, file_type, name_hash};
 use buttery_disk::inode::{InodeItem, Timespec, flags, mode};
-use buttery_disk::root::{RootItem, RootRef};
+use buttery_disk::root::{RootItem, RootRef, flags as flags_of_root};
 use buttery_disk::superblock::incompat;
 use buttery_disk::zerocopy::IntoBytes;
 use buttery_disk::{Key, TreeId, item, objectid};
@@ -175,6 +175,40 @@ pub(super) fn remove_uuids(trans: &mut Trans<'_>, of: &Tree) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Makes a subvolume read-only, or writable again.
+pub fn set_read_only(engine: &Engine, tree: &Tree, yes: bool) -> Result<()> {
+    engine.change(2, Purpose::Change, |trans| {
+        trans.mark_modified();
+        tree.update_item(|item| {
+            let other = item.flags.get() & !flags_of_root::RDONLY;
+            item.flags = (other | if yes { flags_of_root::RDONLY } else { 0 }).into();
+        });
+        Ok(())
+    })
+}
+
+/// Gives the file system a label: at most 255 bytes, of which none is NUL.
+pub fn set_label(engine: &Engine, label: &[u8]) -> Result<()> {
+    if label.len() > 255 || label.contains(&0) {
+        return Err(Error::Invalid);
+    }
+    engine.change(1, Purpose::Change, |trans| {
+        trans.mark_modified();
+        let mut sb = trans.writer().sb.lock();
+        sb.label = [0; 256];
+        sb.label[..label.len()].copy_from_slice(label);
+        Ok(())
+    })
+}
+
+/// The label, as it will be after the next commit.
+pub fn label(engine: &Engine) -> Vec<u8> {
+    match engine.writer() {
+        Ok(writer) => writer.sb.lock().label().to_vec(),
+        Err(_) => engine.superblock().label().to_vec(),
+    }
 }
 
 /// Makes a subvolume the one that is mounted by default.

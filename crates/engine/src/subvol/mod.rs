@@ -69,6 +69,31 @@ pub fn list(engine: &Engine) -> Result<Vec<Subvolume>> {
     Ok(out)
 }
 
+/// A subvolume, as it is now; `NotFound` if there is none, or it is being dropped.
+pub fn of(engine: &Engine, id: TreeId) -> Result<Subvolume> {
+    if !objectid::is_subvolume(id.0) {
+        return Err(Error::NotFound);
+    }
+    Ok(Subvolume { id, item: engine.tree(id)?.item(), parent: link_of(engine, id)? })
+}
+
+/// The subvolumes whose names lie in this one, and the directory of each.
+pub fn children(engine: &Engine, id: TreeId, from: TreeId) -> Result<Vec<(TreeId, u64)>> {
+    let view = engine.root_tree().read(engine.store());
+    let mut cursor = view.seek(Key::new(id.0, item::ROOT_REF, from.0))?;
+    let mut out = Vec::new();
+    while let Some((key, data)) = cursor.item() {
+        if (key.objectid, key.kind) != (id.0, item::ROOT_REF) {
+            break;
+        }
+        let (fixed, _) = RootRef::parse(data)
+            .ok_or_else(|| Error::corrupt(TreeId(objectid::ROOT_TREE), key, "cut off"))?;
+        out.push((TreeId(key.offset), fixed.dirid.get()));
+        cursor.advance()?;
+    }
+    Ok(out)
+}
+
 /// Where a subvolume is linked; `None` for the top level, and for one that is being deleted.
 pub fn link_of(engine: &Engine, id: TreeId) -> Result<Option<Link>> {
     let view = engine.root_tree().read(engine.store());
