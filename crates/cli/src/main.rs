@@ -9,6 +9,7 @@ mod inspect;
 mod ls;
 mod mkfs;
 mod mount;
+mod property;
 mod share;
 mod source;
 mod stat;
@@ -53,9 +54,12 @@ enum Command {
     Reflink(share::ReflinkArgs),
     /// Let files of an image that hold the same bytes share extents
     Dedupe(share::DedupeArgs),
-    /// Make subvolumes, and choose the default one
+    /// Make, snapshot, delete, list and show subvolumes, and choose the default one
     #[command(subcommand)]
     Subvolume(subvolume::Command),
+    /// Show and set properties of subvolumes, files and file systems
+    #[command(subcommand)]
+    Property(property::Command),
     /// What is known of devices
     #[command(subcommand)]
     Device(device::Command),
@@ -82,6 +86,7 @@ fn main() -> ExitCode {
         Command::Reflink(args) => share::reflink(&args),
         Command::Dedupe(args) => share::dedupe(&args),
         Command::Subvolume(command) => subvolume::run(&command),
+        Command::Property(command) => property::run(&command),
         Command::Device(command) => device::run(&command),
         Command::Inspect(command) => inspect::run(&command),
     };

@@ -83,7 +83,7 @@ impl Call {
     }
 
     /// Bytes of its structure.
-    pub fn len(self) -> usize {
+    pub const fn len(self) -> usize {
         (self as u32 >> 16 & 0x3fff) as usize
     }
 
@@ -95,7 +95,8 @@ impl Call {
         // SAFETY: the kernel reads and writes as many bytes as the number says, and so many are there; the flag for which it
         // would follow a pointer is no part of what this module makes.
         let result = unsafe { libc::ioctl(file.as_raw_fd(), self as u32 as _, data.as_mut_ptr()) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        // some answer a number beyond zero, which means nothing
+        if result >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }
 

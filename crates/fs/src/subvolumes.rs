@@ -44,7 +44,8 @@ impl Filesystem {
     /// device, and everything else that was changed before.
     ///
     /// What was written before the call is in it; of what is written meanwhile, nothing without all that was written before
-    /// that. Errors: `NotFound` if there is no such subvolume, those of making a name, and those of writing.
+    /// that. A write that is under way may be in it in part, if it is done in several steps: to free space in pieces, or not
+    /// in whole sectors. Errors: `NotFound` if there is no such subvolume, those of making a name, and those of writing.
     pub fn snapshot(&self, source: TreeId, dir: FileId, name: &[u8], read_only: bool) -> Result<TreeId> {
         let state = self.write_state()?;
         let tree = self.subvolume(source)?;

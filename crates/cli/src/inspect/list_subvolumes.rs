@@ -2,6 +2,7 @@
 //! its top-level subvolume.
 
 use super::options;
+use crate::subvolume::on_mount;
 use anyhow::{Context, Result, bail};
 use buttery::{Filesystem, Subvolume, TreeId};
 use buttery_disk::objectid;
@@ -93,13 +94,22 @@ struct Line<'a> {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
+    if let [dir] = &args.devices[..]
+        && dir.is_dir()
+    {
+        return of_mount(args, dir);
+    }
     let mut options = options(args.super_copy, &args.options)?;
     options.subvolid = Some(objectid::FS_TREE);
     let paths: Vec<&Path> = args.devices.iter().map(PathBuf::as_path).collect();
     let fs = Filesystem::open(&paths, &options).with_context(|| paths[0].display().to_string())?;
     // the engine's list has deleted ones too
     let all = subvol::list(fs.engine()).with_context(|| paths[0].display().to_string())?;
-    let mut lines: Vec<Line> = all.iter().filter(|s| args.wants(s)).map(line).collect();
+    let mut lines: Vec<Line> = all.iter().filter(|s| s.id.0 != objectid::FS_TREE).map(line).collect();
+    lines.retain(|line| {
+        let read_only = line.subvolume.item.flags.get() & flags::RDONLY != 0;
+        args.wants(&line.info, read_only, objectid::FS_TREE)
+    });
     let keys = args.sort.as_ref().map_or(&[][..], |keys| &keys.0);
     let mut failed = false;
     let mut named = |line: &mut Line| match path(&fs, &all, line.subvolume) {
@@ -134,17 +144,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 impl Args {
-    /// Whether a subvolume is to be listed.
-    fn wants(&self, subvolume: &Subvolume) -> bool {
-        let item = &subvolume.item;
-        let (generation, created) = (item.generation.get(), item.otransid.get());
-        subvolume.id.0 != objectid::FS_TREE
-            && subvolume.parent.is_none() == self.deleted
-            && (!self.read_only || item.flags.get() & flags::RDONLY != 0)
-            && (!self.snapshots || item.parent_uuid != [0; 16])
-            && (!self.own || subvolume.parent.as_ref().is_some_and(|link| link.tree.0 == objectid::FS_TREE))
-            && self.with_generation.is_none_or(|bound| bound.admits(generation))
-            && self.with_created_generation.is_none_or(|bound| bound.admits(created))
+    /// Whether a subvolume is to be listed, seen from `top`.
+    fn wants(&self, info: &SubvolumeInfo, read_only: bool, top: u64) -> bool {
+        (info.parent == 0) == self.deleted
+            && (!self.read_only || read_only)
+            && (!self.snapshots || info.parent_uuid != [0; 16])
+            && (!self.own || info.parent == top)
+            && self.with_generation.is_none_or(|bound| bound.admits(info.generation))
+            && self.with_created_generation.is_none_or(|bound| bound.admits(info.created_generation))
     }
 
     /// Which columns are printed.
@@ -162,6 +169,33 @@ impl Args {
             absolute_from: self.all.then_some(objectid::FS_TREE),
         }
     }
+}
+
+/// The subvolumes below a directory on a mount.
+fn of_mount(args: &Args, dir: &Path) -> Result<ExitCode> {
+    let top = on_mount::info(&std::fs::File::open(dir)?).with_context(|| dir.display().to_string())?.id.0;
+    let mut infos = Vec::new();
+    for (of, path) in on_mount::below(dir)? {
+        let read_only = of.flags & flags::RDONLY != 0;
+        let info = SubvolumeInfo {
+            id: of.id.0,
+            generation: of.generation,
+            created_generation: of.transids[1],
+            parent: of.parent,
+            uuid: of.uuid,
+            parent_uuid: of.parent_uuid,
+            received_uuid: of.received_uuid,
+            created: of.times[1],
+            path,
+        };
+        infos.extend(args.wants(&info, read_only, top).then_some(info));
+    }
+    let keys = args.sort.as_ref().map_or(&[][..], |keys| &keys.0);
+    infos.sort_by(|a, b| subvolume::compare(a, b, keys));
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    subvolume::list(&mut out, &infos, &args.shown(), &Zone::local())?;
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What the list tells of a subvolume, but for its path.

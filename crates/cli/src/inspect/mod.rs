@@ -6,7 +6,7 @@
 mod blocks;
 mod dump_super;
 mod dump_tree;
-mod list_subvolumes;
+pub mod list_subvolumes;
 
 use anyhow::{Context, Result, bail};
 use buttery::Options;

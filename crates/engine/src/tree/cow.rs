@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 
 impl Editor<'_, '_> {
     /// Makes the root a block of this transaction.
-    pub(super) fn cow_root(&mut self) -> Result<()> {
+    pub(crate) fn cow_root(&mut self) -> Result<()> {
         if self.root.generation == self.trans.id() {
             return Ok(());
         }

@@ -154,6 +154,8 @@ impl Engine {
         writer.inodes.flush(&mut trans)?;
         self.take_snapshots(&mut trans)?;
         device_stats::write(&mut trans)?;
+        // the superblock's generation is that of the root, also where only the superblock changes
+        self.root_tree.write(&mut trans).cow_root()?;
         for round in 0.. {
             if round == ROUNDS_MAX {
                 return Err(Error::Corrupt("a commit comes to no end".into()));
