@@ -72,7 +72,7 @@ impl Listing<'_> {
         };
         for entry in entries {
             let full = [path.strip_suffix(b"/").unwrap_or(path), b"/", &entry.name].concat();
-            match self.fs.follow(dir, entry.target) {
+            match self.fs.follow(dir, &entry.name, entry.target) {
                 Ok(id) => {
                     self.line(id, &entry.name)?;
                     if entry.kind == buttery::file_type::DIR {

@@ -65,7 +65,7 @@ pub fn walk<E>(
             Ok(entries) => {
                 for entry in entries.into_iter().rev() {
                     let below = join(&found.path, &entry.name);
-                    match is_name(&entry.name).and_then(|()| fs.follow(id, entry.target)) {
+                    match is_name(&entry.name).and_then(|()| fs.follow(id, &entry.name, entry.target)) {
                         Ok(next) => stack.push((below, next)),
                         Err(error) => failed(Failure { path: below, error })?,
                     }

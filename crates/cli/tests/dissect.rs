@@ -125,7 +125,7 @@ fn path_of(files: &[PathBuf], id: u64) -> String {
     while at != fs.root() {
         let parent = fs.parent(at).expect("a parent");
         let entries = fs.entries(parent).expect("a directory");
-        let entry = entries.into_iter().find(|e| fs.follow(parent, e.target).expect("a file") == at);
+        let entry = entries.into_iter().find(|e| fs.follow(parent, &e.name, e.target).expect("a file") == at);
         names.push(String::from_utf8(entry.expect("an entry").name).expect("text"));
         at = parent;
     }

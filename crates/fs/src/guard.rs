@@ -111,7 +111,7 @@ impl Filesystem {
     }
 
     /// Whether a subvolume may be found under this name still.
-    pub(crate) fn is_real_subvolume(&self, parent: TreeId, id: TreeId) -> Result<bool> {
-        subvol::is_linked_from(&self.engine, parent, id)
+    pub(crate) fn is_real_subvolume(&self, dir: FileId, name: &[u8], id: TreeId) -> Result<bool> {
+        subvol::is_linked_from(&self.engine, dir.tree, dir.ino, name, id)
     }
 }

@@ -12,16 +12,14 @@ impl Filesystem {
         }
         let tree = self.engine.tree(dir.tree)?;
         let (target, _) = dir::lookup(&self.engine, &tree, dir.ino, name)?;
-        self.follow(dir, target)
+        self.follow(dir, name, target)
     }
 
-    /// What a directory entry leads to.
-    pub fn follow(&self, dir: FileId, target: Target) -> Result<FileId> {
+    /// What an entry of a directory leads to.
+    pub fn follow(&self, dir: FileId, name: &[u8], target: Target) -> Result<FileId> {
         match target {
             Target::Inode(ino) => Ok(FileId { tree: dir.tree, ino }),
-            Target::Subvolume(id) if subvol::is_linked_from(&self.engine, dir.tree, id)? => {
-                Ok(FileId::top_of(id))
-            }
+            Target::Subvolume(id) if self.is_real_subvolume(dir, name, id)? => Ok(FileId::top_of(id)),
             Target::Subvolume(_) => Ok(FileId::empty_dir_in(dir)),
         }
     }

@@ -101,7 +101,7 @@ impl Filesystem {
         if !directory {
             return Err(Error::IsDirectory);
         }
-        if self.is_real_subvolume(dir.tree, id)? {
+        if self.is_real_subvolume(dir, name, id)? {
             if !self.is_empty(FileId::top_of(id))? {
                 return Err(Error::NotEmpty);
             }
@@ -126,7 +126,7 @@ impl Filesystem {
             self.check_dir_loses(&self.stat(dir)?)?;
             let (target, _) = dir::lookup(&self.engine, &tree, dir.ino, name)?;
             let Target::Subvolume(id) = target else { return Err(Error::Invalid) };
-            if !self.is_real_subvolume(dir.tree, id)? {
+            if !self.is_real_subvolume(dir, name, id)? {
                 return Err(Error::Invalid);
             }
             self.delete_name(&tree, dir, name, id)?;

@@ -351,7 +351,7 @@ impl fuser::Filesystem for Server {
                 let (ino, kind) = match listed {
                     Listed::File(id) => (self.nodes.ino(id), fuser::FileType::Directory),
                     Listed::Entry(entry) => {
-                        let id = ok!(reply, fs.follow(dir, entry.target));
+                        let id = ok!(reply, fs.follow(dir, &entry.name, entry.target));
                         (self.nodes.ino(id), entry_type(entry.kind))
                     }
                 };
@@ -383,7 +383,7 @@ impl fuser::Filesystem for Server {
             for (next, name, listed) in list {
                 let id = match &listed {
                     Listed::File(id) => *id,
-                    Listed::Entry(entry) => ok!(reply, fs.follow(dir, entry.target)),
+                    Listed::Entry(entry) => ok!(reply, fs.follow(dir, &entry.name, entry.target)),
                 };
                 let counted = matches!(listed, Listed::Entry(_));
                 at = next;

@@ -51,7 +51,7 @@ pub fn paths(fs: &Filesystem) -> Result<Vec<(Vec<u8>, FileId)>, String> {
 /// The same below another directory.
 pub fn paths_from(fs: &Filesystem, top: FileId) -> Result<Vec<(Vec<u8>, FileId)>, String> {
     paths_with(fs, top, &|dir, entry| {
-        let (listed, looked_up) = (fs.follow(dir, entry.target)?, fs.lookup(dir, &entry.name)?);
+        let (listed, looked_up) = (fs.follow(dir, &entry.name, entry.target)?, fs.lookup(dir, &entry.name)?);
         assert_eq!(listed, looked_up, "the listing and a look-up of {:?} agree", entry.name);
         Ok(listed)
     })

@@ -5,6 +5,7 @@
 
 mod attrs;
 mod names;
+mod subvolumes;
 
 use crate::content::Content;
 use crate::facts;

@@ -14,21 +14,97 @@ pub type Name = Vec<u8>;
 /// An operation; files are told by their number in the model.
 #[derive(Clone, Debug)]
 pub enum Op {
-    Create { dir: Ino, name: Name, new: NewNode },
-    Symlink { dir: Ino, name: Name, target: Vec<u8> },
-    Subvolume { dir: Ino, name: Name },
-    Link { ino: Ino, dir: Ino, name: Name },
-    Remove { dir: Ino, name: Name, directory: bool },
-    Rename { from: Ino, old: Name, to: Ino, new: Name, mode: RenameMode },
-    Write { ino: Ino, offset: u64, data: Data },
-    Append { ino: Ino, data: Data },
-    Truncate { ino: Ino, size: u64 },
-    Fallocate { ino: Ino, what: Fallocate, offset: u64, len: u64, keep_size: bool },
-    Clone { from: Ino, offset: u64, to: Ino, to_offset: u64, len: u64 },
-    SetAttr { ino: Ino, set: SetAttr },
-    SetFlags { ino: Ino, mask: u64, value: u64 },
-    SetXattr { ino: Ino, name: Name, value: Data, how: XattrMode },
-    RemoveXattr { ino: Ino, name: Name },
+    Create {
+        dir: Ino,
+        name: Name,
+        new: NewNode,
+    },
+    Symlink {
+        dir: Ino,
+        name: Name,
+        target: Vec<u8>,
+    },
+    Subvolume {
+        dir: Ino,
+        name: Name,
+    },
+    Snapshot {
+        source: Ino,
+        dir: Ino,
+        name: Name,
+        read_only: bool,
+    },
+    DeleteSubvolume {
+        dir: Ino,
+        name: Name,
+    },
+    /// Goes on with dropping what was deleted.
+    DropDeleted {
+        steps: u64,
+    },
+    Link {
+        ino: Ino,
+        dir: Ino,
+        name: Name,
+    },
+    Remove {
+        dir: Ino,
+        name: Name,
+        directory: bool,
+    },
+    Rename {
+        from: Ino,
+        old: Name,
+        to: Ino,
+        new: Name,
+        mode: RenameMode,
+    },
+    Write {
+        ino: Ino,
+        offset: u64,
+        data: Data,
+    },
+    Append {
+        ino: Ino,
+        data: Data,
+    },
+    Truncate {
+        ino: Ino,
+        size: u64,
+    },
+    Fallocate {
+        ino: Ino,
+        what: Fallocate,
+        offset: u64,
+        len: u64,
+        keep_size: bool,
+    },
+    Clone {
+        from: Ino,
+        offset: u64,
+        to: Ino,
+        to_offset: u64,
+        len: u64,
+    },
+    SetAttr {
+        ino: Ino,
+        set: SetAttr,
+    },
+    SetFlags {
+        ino: Ino,
+        mask: u64,
+        value: u64,
+    },
+    SetXattr {
+        ino: Ino,
+        name: Name,
+        value: Data,
+        how: XattrMode,
+    },
+    RemoveXattr {
+        ino: Ino,
+        name: Name,
+    },
     Sync,
 }
 
@@ -44,6 +120,11 @@ impl Op {
             Op::Create { dir, name, new } => made(m.create(*dir, name, *new)),
             Op::Symlink { dir, name, target } => made(m.symlink(*dir, name, target)),
             Op::Subvolume { dir, name } => made(m.create_subvolume(*dir, name)),
+            Op::Snapshot { source, dir, name, read_only } => {
+                made(m.snapshot(*source, *dir, name, *read_only))
+            }
+            Op::DeleteSubvolume { dir, name } => done(m.delete_subvolume(*dir, name)),
+            Op::DropDeleted { .. } => Ok(None),
             Op::Link { ino, dir, name } => done(m.link(*ino, *dir, name)),
             Op::Remove { dir, name, directory } => done(m.remove(*dir, name, *directory)),
             Op::Rename { from, old, to, new, mode } => done(m.rename(*from, old, *to, new, *mode)),
@@ -77,6 +158,12 @@ impl Op {
             Op::Subvolume { dir, name } => {
                 return fs.create_subvolume(id(dir), name, 0, 0).map(|tree| Some(FileId::top_of(tree)));
             }
+            Op::Snapshot { source, dir, name, read_only } => {
+                let made = fs.snapshot(id(source).tree, id(dir), name, *read_only);
+                return made.map(|tree| Some(FileId::top_of(tree)));
+            }
+            Op::DeleteSubvolume { dir, name } => fs.delete_subvolume(id(dir), name).map(|_| ()),
+            Op::DropDeleted { steps } => (0..*steps).try_for_each(|_| fs.drop_deleted().map(|_| ())),
             Op::Link { ino, dir, name } => fs.link(id(ino), id(dir), name),
             Op::Remove { dir, name, directory: true } => fs.rmdir(id(dir), name),
             Op::Remove { dir, name, directory: false } => fs.unlink(id(dir), name),
@@ -177,7 +264,7 @@ impl Picker {
             0..20 if crowded => self.remove(m),
             0..14 => self.create(m),
             14..18 => self.symlink(m),
-            18..19 if self.weights.subvolumes => Op::Subvolume { dir: self.dir(m), name: self.name(m) },
+            18..20 if self.weights.subvolumes => self.subvolume(m, crowded),
             18..25 => Op::Link { ino: self.any(m), dir: self.dir(m), name: self.name(m) },
             25..34 => self.remove(m),
             34..46 => self.rename(m),
@@ -231,6 +318,32 @@ impl Picker {
         let Some(dir) = full.filter(|_| !self.rng.one_in(30)) else { return (self.dir(m), self.name(m)) };
         let names: Vec<&Name> = m.node(dir).entries.keys().collect();
         (dir, self.rng.pick(&names).map(|n| (*n).clone()).unwrap_or_default())
+    }
+
+    fn subvolume(&mut self, m: &Model, crowded: bool) -> Op {
+        let (dir, name) = (self.dir(m), self.name(m));
+        match self.rng.below(8) {
+            0..2 => Op::Subvolume { dir, name },
+            2..4 => Op::DropDeleted { steps: self.rng.below(4) },
+            4..6 if !crowded => {
+                let tops: Vec<Ino> =
+                    m.nodes.keys().copied().filter(|ino| m.node(*ino).subvol == *ino).collect();
+                let source = self.rng.pick(&tops).copied().unwrap_or(m.root);
+                Op::Snapshot { source, dir, name, read_only: self.rng.one_in(3) }
+            }
+            _ => {
+                let any = |(dir, node): (&Ino, &crate::model::Node)| -> Vec<(Ino, Name)> {
+                    let tops = node.entries.iter().filter(|(_, child)| m.is_top(**child));
+                    tops.map(|(name, _)| (*dir, name.clone())).collect()
+                };
+                let tops: Vec<(Ino, Name)> = m.nodes.iter().flat_map(any).collect();
+                let (dir, name) = match self.rng.pick(&tops).cloned() {
+                    Some(top) if !self.rng.one_in(10) => top,
+                    _ => self.entry(m),
+                };
+                Op::DeleteSubvolume { dir, name }
+            }
+        }
     }
 
     fn create(&mut self, m: &Model) -> Op {

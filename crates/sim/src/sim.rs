@@ -62,6 +62,9 @@ impl Sim {
         match (expected, found) {
             (Ok(Some(ino)), Ok(Some(id))) => {
                 self.model.node_mut(ino).id = id;
+                if let Op::Snapshot { .. } = op {
+                    self.model.adopt(ino, id.tree);
+                }
                 Ok(())
             }
             (Ok(None), Ok(None)) => Ok(()),

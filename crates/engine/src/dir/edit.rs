@@ -220,14 +220,8 @@ pub fn index_of(engine: &Engine, tree: &Tree, dir: u64, name: &[u8], target: Tar
 
 /// A subvolume's index stands in its ROOT_REF; in a snapshot of its parent it has none, and the directory is searched.
 fn index_of_subvolume(engine: &Engine, tree: &Tree, dir: u64, name: &[u8], id: TreeId) -> Result<u64> {
-    let key = Key::new(tree.id().0, item::ROOT_REF, id.0);
-    {
-        let view = engine.root_tree().read(engine.store());
-        if let Some(found) = view.get(key)?
-            && let Some((fixed, _)) = buttery_disk::root::RootRef::parse(found.data())
-        {
-            return Ok(fixed.sequence.get());
-        }
+    if let Some(index) = crate::subvol::index_from(engine, tree.id(), dir, name, id)? {
+        return Ok(index);
     }
     let mut index = None;
     super::read_dir(engine, tree, dir, 0, &mut |entry| {
@@ -236,5 +230,6 @@ fn index_of_subvolume(engine: &Engine, tree: &Tree, dir: u64, name: &[u8], id: T
         }
         Ok(index.is_none())
     })?;
+    let key = Key::new(tree.id().0, item::ROOT_REF, id.0);
     index.ok_or_else(|| Error::corrupt(TreeId(objectid::ROOT_TREE), key, "the name has no index"))
 }

@@ -130,7 +130,8 @@ impl Inodes {
         }
         dirty.sort_unstable_by_key(|(key, _)| *key);
         for ((id, ino), item) in dirty {
-            let tree = trans.engine().tree(TreeId(id))?;
+            // one that is to be dropped is whole until its inodes are forgotten
+            let tree = trans.engine().tree_or_dropping(TreeId(id))?;
             write(trans, &tree, ino, &item)?;
             if let Some(entry) = self.shard(tree.id(), ino).get_mut(&(id, ino)) {
                 entry.dirty = false;

@@ -252,7 +252,11 @@ impl Dropping {
         let (engine, id) = (trans.engine(), self.tree.id());
         engine.trees.write().remove(&id.0);
         let root_tree = engine.root_tree().clone();
-        root_tree.write(trans).remove(self.tree.item_key())?;
+        match root_tree.write(trans).remove(self.tree.item_key()) {
+            // it was made in this transaction
+            Err(Error::NotFound) => {}
+            other => other?,
+        }
         delete::remove_orphan(trans, id)
     }
 }

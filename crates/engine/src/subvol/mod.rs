@@ -107,9 +107,24 @@ pub fn link_of(engine: &Engine, id: TreeId) -> Result<Option<Link>> {
     Ok(Some(Link { tree: TreeId(key.offset), dir: fixed.dirid.get(), name: name.to_vec() }))
 }
 
-/// Whether `parent` still holds the name of subvolume `child`: a ROOT_REF. In a snapshot of the parent it does not,
-/// and the name shows an empty directory.
-pub fn is_linked_from(engine: &Engine, parent: TreeId, child: TreeId) -> Result<bool> {
+/// Whether a name in a directory of `parent` is that of subvolume `child`: a ROOT_REF says so. In a snapshot of the parent
+/// there is none, and the name shows an empty directory; also if the subvolume itself was moved into the snapshot, to
+/// another name.
+pub fn is_linked_from(engine: &Engine, parent: TreeId, dir: u64, name: &[u8], child: TreeId) -> Result<bool> {
+    Ok(index_from(engine, parent, dir, name, child)?.is_some())
+}
+
+/// The index of such a name.
+pub(crate) fn index_from(
+    engine: &Engine,
+    parent: TreeId,
+    dir: u64,
+    name: &[u8],
+    child: TreeId,
+) -> Result<Option<u64>> {
     let view = engine.root_tree().read(engine.store());
-    Ok(view.get(Key::new(parent.0, item::ROOT_REF, child.0))?.is_some())
+    let found = view.get(Key::new(parent.0, item::ROOT_REF, child.0))?;
+    let link = found.as_ref().and_then(|found| RootRef::parse(found.data()));
+    let link = link.filter(|(fixed, known)| fixed.dirid.get() == dir && *known == name);
+    Ok(link.map(|(fixed, _)| fixed.sequence.get()))
 }

@@ -28,7 +28,7 @@ impl Model {
         if held == 0 { Ok(()) } else { Err("NotPermitted") }
     }
 
-    fn check_gains(&self, dir: Ino) -> Done {
+    pub(super) fn check_gains(&self, dir: Ino) -> Done {
         self.check_frozen(dir)?;
         match self.node(dir) {
             node if node.kind != Kind::Dir => Err("NotDirectory"),
@@ -37,13 +37,13 @@ impl Model {
         }
     }
 
-    fn check_loses(&self, dir: Ino) -> Done {
+    pub(super) fn check_loses(&self, dir: Ino) -> Done {
         self.check_gains(dir)?;
         self.check_mutable(dir)
     }
 
     /// Whether the name can be added: it is one, it is free, and the item of its hash has room.
-    fn can_add(&self, dir: Ino, name: &[u8]) -> Done {
+    pub(super) fn can_add(&self, dir: Ino, name: &[u8]) -> Done {
         if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0) {
             return Err("Invalid");
         }
@@ -65,7 +65,7 @@ impl Model {
     }
 
     /// The directory's times, after a name came or went.
-    fn touch_dir(&mut self, dir: Ino) {
+    pub(super) fn touch_dir(&mut self, dir: Ino) {
         let now = self.now;
         let node = self.node_mut(dir);
         (node.mtime, node.ctime) = (now, now);
@@ -104,7 +104,7 @@ impl Model {
         Ok(self.add(dir, name, node))
     }
 
-    fn blank(&self, kind: Kind, dir: Ino) -> Node {
+    pub(super) fn blank(&self, kind: Kind, dir: Ino) -> Node {
         Node {
             kind,
             mode: 0,
@@ -176,7 +176,7 @@ impl Model {
         Ok(())
     }
 
-    fn lookup(&self, dir: Ino, name: &[u8]) -> Done<Ino> {
+    pub(super) fn lookup(&self, dir: Ino, name: &[u8]) -> Done<Ino> {
         if name.len() > NAME_MAX {
             return Err("NameTooLong");
         }
@@ -190,7 +190,7 @@ impl Model {
             return Err(match (directory, self.node(ino).entries.is_empty()) {
                 (false, _) => "IsDirectory",
                 (true, false) => "NotEmpty",
-                (true, true) => "Unsupported",
+                (true, true) => return self.delete_subvolume(dir, name),
             });
         }
         self.check_removable(ino, directory)?;
