@@ -320,7 +320,7 @@ fn look_at(
             if entered.insert(id) {
                 for entry in fs.entries(id)?.into_iter().take(PATHS_MAX) {
                     let _ = fs.lookup(id, &entry.name);
-                    todo.push(fs.follow(id, entry.target)?);
+                    todo.push(fs.follow(id, &entry.name, entry.target)?);
                 }
             }
         }

@@ -132,6 +132,30 @@ fn an_ordinary_user_mounts_writes_and_unmounts() {
 }
 
 #[test]
+fn an_ordinary_user_has_snapshots() {
+    let Some(home) = home("snapshots") else { return };
+    home.buttery(&["mkfs", "--quiet", "--create", "512M", "image"]);
+    home.sh("mkdir mnt");
+    home.buttery(&["mount", "image", "mnt"]);
+    home.buttery(&["subvolume", "create", "mnt/home"]);
+    home.sh("echo before > mnt/home/file");
+    home.buttery(&["subvolume", "snapshot", "-r", "mnt/home", "mnt/kept"]);
+    home.buttery(&["subvolume", "snapshot", "mnt/home", "mnt/other"]);
+    home.sh("echo after > mnt/home/file; echo other > mnt/other/file");
+    assert_eq!(home.sh("cat mnt/home/file mnt/kept/file mnt/other/file"), "after\nbefore\nother\n");
+    home.sh("! echo x 2>/dev/null > mnt/kept/file; test $(stat -c %u mnt/kept) = 65534");
+    home.buttery(&["property", "set", "mnt/kept", "ro", "false"]);
+    home.buttery(&["subvolume", "delete", "-C", "mnt/home", "mnt/other"]);
+    assert_eq!(home.sh("ls mnt; cat mnt/kept/file"), "kept\nbefore\n");
+    home.buttery(&["umount", "mnt"]);
+    let mount = Mount::new(&home.at("image"), "ro");
+    let seen = support::mount::facts(mount.path());
+    assert_eq!(seen.len(), 3);
+    mount.umount();
+    judged(&home.at("image"), &seen);
+}
+
+#[test]
 fn an_ordinary_user_is_told_why_a_mount_is_refused() {
     let Some(home) = home("refused") else { return };
     home.buttery(&["mkfs", "--quiet", "--create", "512M", "image"]);

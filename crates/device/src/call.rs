@@ -83,13 +83,13 @@ impl Call {
     }
 
     /// Bytes of its structure.
-    pub const fn len(self) -> usize {
+    pub const fn bytes(self) -> usize {
         (self as u32 >> 16 & 0x3fff) as usize
     }
 
     /// Asks for it. `data` is the structure, which is changed by the answer if the ioctl has any.
     pub fn ask(self, file: &File, data: &mut [u8]) -> io::Result<()> {
-        if data.len() < self.len() {
+        if data.len() < self.bytes() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         // SAFETY: the kernel reads and writes as many bytes as the number says, and so many are there; the flag for which it
@@ -152,7 +152,7 @@ mod tests {
     fn numbers_say_how_long_structures_are() {
         for call in ALL {
             assert_eq!(Call::of(call as u32), Some(call));
-            assert!([8, 256, 504, ARGS_LEN].contains(&call.len()), "{call:?}");
+            assert!([8, 256, 504, ARGS_LEN].contains(&call.bytes()), "{call:?}");
         }
         assert_eq!(Call::of(0), None);
     }

@@ -49,6 +49,8 @@ impl Filesystem {
     pub fn snapshot(&self, source: TreeId, dir: FileId, name: &[u8], read_only: bool) -> Result<TreeId> {
         let state = self.write_state()?;
         let tree = self.subvolume(source)?;
+        // other subvolumes' data, so that the commit has all that was written before; what of them cannot be written stays
+        let _ = state.gathered.settle_all();
         let id = {
             let still = tree.hold_still(|| state.gathered.settle_subvolume(source))?;
             let _names = state.namespace.lock();

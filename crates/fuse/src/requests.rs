@@ -3,9 +3,8 @@
 use crate::attr::{entry_type, file_attr, time, time_or_now};
 use crate::lend::{CONTROL_DEDUPE, CONTROL_LEND};
 use crate::server::{BATCH, LONG, Listed, Server};
-use crate::{CONTROL_PID, CONTROL_STATS, CONTROL_SYNC, errno, ioctl};
+use crate::{CONTROL_PID, CONTROL_STATS, CONTROL_SYNC, errno};
 use buttery::{Error, Fallocate, RenameMode, SetAttr, Stat, XattrMode};
-use buttery_device::call::Call;
 use buttery_disk::inode::mode;
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Generation, INodeNo,
@@ -24,8 +23,6 @@ use std::time::{Duration, SystemTime};
 const MAX_WRITE: u32 = 1 << 20;
 /// Bytes that one call may copy: the answer has 32 bits, and a multiple of the sector size is wanted.
 const COPY_MAX: u64 = 1 << 31;
-/// BTRFS_IOC_SYNC.
-const IOC_SYNC: u32 = 0x9408;
 
 thread_local! {
     /// What a thread reads into: kept, since fresh memory would have to be cleared for each request.
@@ -512,27 +509,7 @@ impl fuser::Filesystem for Server {
         out_size: u32,
         reply: ReplyIoctl,
     ) {
-        if cmd == IOC_SYNC {
-            return self.syncer.commit_all(
-                self.held_back(),
-                Box::new(move |result| match result {
-                    Ok(()) => reply.ioctl(0, &[]),
-                    Err(error) => reply.error(error),
-                }),
-            );
-        }
-        let (id, fs) = (ok!(reply, self.file(node)), ok!(reply, self.fs()));
-        if let Some(call) = Call::of(cmd) {
-            return self.of_subvolumes(req, id, call, in_data, reply);
-        }
-        match ok!(reply, ioctl::answer(fs, id, cmd, in_data)) {
-            Some(mut data) => {
-                // the number says eight bytes, the kernel itself asks for four
-                data.truncate(out_size as usize);
-                reply.ioctl(0, &data);
-            }
-            None => reply.error(Errno::ENOTTY),
-        }
+        self.answer_ioctl(req, node, cmd, in_data, out_size, reply);
     }
 
     fn fallocate(

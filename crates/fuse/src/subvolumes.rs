@@ -94,7 +94,7 @@ impl<'a> Caller<'a> {
             }
             Call::GetLabel => {
                 let mut out = self.fs.label();
-                out.resize(Call::GetLabel.len(), 0);
+                out.resize(Call::GetLabel.bytes(), 0);
                 Ok((out, None))
             }
             Call::SetLabel => {
@@ -181,7 +181,7 @@ impl<'a> Caller<'a> {
         }
         out.resize(8 + 16 * MOST, 0);
         out.push(all.len().min(MOST) as u8);
-        out.resize(Call::SubvolRootref.len(), 0);
+        out.resize(Call::SubvolRootref.bytes(), 0);
         Ok(out)
     }
 
@@ -193,7 +193,7 @@ impl<'a> Caller<'a> {
             self.must_be_owner()?;
         }
         let mut out = [tree.0.to_ne_bytes(), dir.to_ne_bytes()].concat();
-        put_text(&mut out, &self.dir_path(FileId { tree, ino: dir })?, Call::InoLookup.len())?;
+        put_text(&mut out, &self.dir_path(FileId { tree, ino: dir })?, Call::InoLookup.bytes())?;
         Ok(out)
     }
 
@@ -206,7 +206,7 @@ impl<'a> Caller<'a> {
         }
         let mut out = data[..16].to_vec();
         put_text(&mut out, &link.name, 16 + 256)?;
-        put_text(&mut out, &self.dir_path(FileId { tree: id.tree, ino: dir })?, Call::InoLookupUser.len())?;
+        put_text(&mut out, &self.dir_path(FileId { tree: id.tree, ino: dir })?, Call::InoLookupUser.bytes())?;
         Ok(out)
     }
 
@@ -261,7 +261,7 @@ fn info(of: &Subvolume) -> Vec<u8> {
     for time in [item.ctime, item.otime, item.stime, item.rtime] {
         put_time(&mut out, &time);
     }
-    out.resize(Call::SubvolInfo.len(), 0);
+    out.resize(Call::SubvolInfo.bytes(), 0);
     out
 }
 

@@ -10,6 +10,7 @@ use buttery_judge::check::btrfs_check_data;
 use buttery_judge::workload::rng::Rng;
 use buttery_judge::{Compare, Fact, Need, TempDir, compare, need};
 use buttery_sim::crash::{Event, Overlay, Recorder, SECTOR};
+use buttery_sim::sim::ownerless;
 use buttery_sim::{Op, Sim, Weights, facts, image};
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -76,7 +77,7 @@ fn judge(state: Arc<dyn Device>, committed: u64, promised: &Promised) -> Result<
     }
     let fs = Filesystem::open_devices(vec![state], &Options::default()).map_err(|e| e.to_string())?;
     let seen = facts::walk_from(&fs, FileId::top_of(buttery::TreeId(5)))?;
-    compare(&promised[&found], &seen, &Compare::default())
+    compare(&ownerless(promised[&found].clone()), &ownerless(seen), &Compare::default())
 }
 
 struct Explorer {

@@ -103,7 +103,7 @@ pub fn set_read_only(path: &Path, yes: bool) -> Result<()> {
 }
 
 pub fn label(path: &Path) -> Result<Vec<u8>> {
-    let (dir, mut data) = (open(path)?, vec![0; Call::GetLabel.len()]);
+    let (dir, mut data) = (open(path)?, vec![0; Call::GetLabel.bytes()]);
     Call::GetLabel.ask(&dir, &mut data).map_err(explain).with_context(|| path.display().to_string())?;
     data.truncate(data.iter().position(|&b| b == 0).unwrap_or(data.len()));
     Ok(data)
@@ -111,10 +111,10 @@ pub fn label(path: &Path) -> Result<Vec<u8>> {
 
 pub fn set_label(path: &Path, label: &[u8]) -> Result<()> {
     let mut data = label.to_vec();
-    if label.len() >= Call::SetLabel.len() {
-        bail!("a label has at most {} bytes", Call::SetLabel.len() - 1);
+    if label.len() >= Call::SetLabel.bytes() {
+        bail!("a label has at most {} bytes", Call::SetLabel.bytes() - 1);
     }
-    data.resize(Call::SetLabel.len(), 0);
+    data.resize(Call::SetLabel.bytes(), 0);
     let dir = open(path)?;
     Call::SetLabel.ask(&dir, &mut data).map_err(explain).with_context(|| path.display().to_string())
 }
@@ -138,7 +138,7 @@ pub struct Info {
 
 /// Asks for what is known of the subvolume in which a file lies.
 pub fn info(file: &File) -> Result<Info> {
-    let mut data = [0; Call::SubvolInfo.len()];
+    let mut data = [0; Call::SubvolInfo.bytes()];
     Call::SubvolInfo.ask(file, &mut data).map_err(explain)?;
     let number = |at: usize| u64::from_ne_bytes(std::array::from_fn(|n| data[at + n]));
     let uuid = |at: usize| std::array::from_fn(|n| data[at + n]);
@@ -186,7 +186,7 @@ fn children(dir: &File) -> Result<Vec<(u64, u64)>> {
     let mut out = Vec::new();
     let mut from: u64 = 0;
     loop {
-        let mut data = [0; Call::SubvolRootref.len()];
+        let mut data = [0; Call::SubvolRootref.bytes()];
         data[..8].copy_from_slice(&from.to_ne_bytes());
         let more = match Call::SubvolRootref.ask(dir, &mut data) {
             Ok(()) => false,
@@ -205,7 +205,7 @@ fn children(dir: &File) -> Result<Vec<(u64, u64)>> {
 
 /// The path of a subvolume from the top of the one around it.
 fn name_of(dir: &File, child: u64, inode: u64) -> Result<Vec<u8>> {
-    let mut data = [0; Call::InoLookupUser.len()];
+    let mut data = [0; Call::InoLookupUser.bytes()];
     data[..8].copy_from_slice(&inode.to_ne_bytes());
     data[8..16].copy_from_slice(&child.to_ne_bytes());
     Call::InoLookupUser.ask(dir, &mut data).map_err(explain)?;

@@ -30,7 +30,11 @@ impl Model {
                 };
                 entries.insert(name.clone(), child);
             }
-            let parent = if *old == source { dir } else { numbers[&node.parent] };
+            let parent = match *old == source {
+                true => dir,
+                // the directory in which a file was made may be gone
+                false => numbers.get(&node.parent).copied().unwrap_or(top),
+            };
             let frozen = read_only || node.id.is_empty_dir();
             self.nodes.insert(*new, Node { entries, parent, frozen, subvol: top, ..node });
         }
