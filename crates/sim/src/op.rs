@@ -326,9 +326,12 @@ impl Picker {
             0..2 => Op::Subvolume { dir, name },
             2..4 => Op::DropDeleted { steps: self.rng.below(4) },
             4..6 if !crowded => {
-                let tops: Vec<Ino> =
-                    m.nodes.keys().copied().filter(|ino| m.node(*ino).subvol == *ino).collect();
-                let source = self.rng.pick(&tops).copied().unwrap_or(m.root);
+                // where the model is a directory's, there is more in the subvolume around it
+                let is_whole = |(ino, node): &(&Ino, &crate::model::Node)| {
+                    node.subvol == **ino && node.id == FileId::top_of(node.id.tree)
+                };
+                let tops: Vec<Ino> = m.nodes.iter().filter(is_whole).map(|(ino, _)| *ino).collect();
+                let Some(&source) = self.rng.pick(&tops) else { return Op::Subvolume { dir, name } };
                 Op::Snapshot { source, dir, name, read_only: self.rng.one_in(3) }
             }
             _ => {
