@@ -58,6 +58,8 @@ impl Filesystem {
         match dropping.step(&self.engine) {
             Ok(false) => {}
             Ok(true) => *current = None,
+            // nothing was done; there may be space later
+            Err(Error::NoSpace) => return Ok(Left::Used),
             Err(error) => {
                 *current = None;
                 return Err(error);
@@ -80,11 +82,11 @@ impl Filesystem {
         for id in waiting {
             let used = id == self.root.tree || state.held.lock().keys().any(|file| file.tree == id);
             let begun = if used { Ok(None) } else { Dropping::begin(&self.engine, id) };
-            if !matches!(begun, Ok(None)) {
+            if !matches!(begun, Ok(None) | Err(Error::NoSpace)) {
                 state.dead.waiting.lock().retain(|other| *other != id);
             }
             match begun {
-                Ok(None) | Err(Error::NotFound) => {}
+                Ok(None) | Err(Error::NotFound | Error::NoSpace) => {}
                 Ok(Some(dropping)) => {
                     state.gathered.settle_subvolume(id)?; // which forgets what nobody has
                     return Ok(Some(dropping));

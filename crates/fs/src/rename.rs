@@ -102,7 +102,11 @@ impl Filesystem {
                 edit::can_link(&self.engine, &to.tree, ino, to.dir.ino, to.name)?;
                 id
             }
-            Target::Subvolume(id) if self.is_real_subvolume(from.dir, from.name, id)? => FileId::top_of(id),
+            Target::Subvolume(id) if self.is_real_subvolume(from.dir, from.name, id)? => {
+                // not into one that was deleted
+                self.subvolume(to.dir.tree)?;
+                FileId::top_of(id)
+            }
             // the empty directory of a snapshot stays where it is, as the kernel has it
             Target::Subvolume(_) => return Err(Error::NotPermitted),
         };

@@ -22,6 +22,7 @@ impl Filesystem {
             let _names = state.namespace.lock();
             // inside of the lock: where the clock is fixed it follows from what there is
             let uuid = self.new_uuid()?;
+            self.subvolume(dir.tree)?;
             self.tree_to_change(dir)?;
             self.check_dir_gains(&self.stat(dir)?)?;
             let new = NewSubvolume {
@@ -54,6 +55,9 @@ impl Filesystem {
         let id = {
             let still = tree.hold_still(|| state.gathered.settle_subvolume(source))?;
             let _names = state.namespace.lock();
+            // either may have been deleted meanwhile
+            self.subvolume(source)?;
+            self.subvolume(dir.tree)?;
             self.tree_to_change(dir)?;
             self.check_dir_gains(&self.stat(dir)?)?;
             let new = NewSnapshot {
@@ -81,7 +85,8 @@ impl Filesystem {
 
     /// Makes a subvolume the one that is mounted by default.
     pub fn set_default_subvolume(&self, id: TreeId) -> Result<()> {
-        self.write_state()?;
+        let _names = self.write_state()?.namespace.lock();
+        self.subvolume(id)?;
         subvol_edit::set_default(&self.engine, id)
     }
 

@@ -230,6 +230,38 @@ fn what_the_kernel_had_begun_is_ended() {
     kernel(&path, &known, |at| kernel_scrub(at).expect("a clean scrub"));
 }
 
+/// Blocks that the deleted one made, and a snapshot shares, are let go by the snapshot while the walk is below them.
+#[test]
+fn a_snapshot_is_written_while_its_source_is_dropped() {
+    let Some(()) = need(&[Need::KernelBtrfs, Need::Program("btrfs")]) else { return };
+    let dir = TempDir::new("deleted-beside").expect("a folder");
+    let path = new_image(&dir, 4096);
+    let mut rng = Rng::new(11);
+    let fs = open(&path);
+    fs.create_subvolume(fs.root(), b"first", 0, 0).expect("a subvolume");
+    let top = subvolume(&fs, "first");
+    change(&fs, top, &mut rng, 2 * FILES);
+    let copy = fs.snapshot(top.tree, fs.root(), b"copy", false).expect("a snapshot");
+    fs.delete_subvolume(fs.root(), b"first").expect("deleted");
+    let mut steps = 0;
+    while fs.drop_deleted().expect("dropping") != Left::Nothing {
+        steps += 1;
+        if steps % 3 == 2 {
+            // all of it
+            for n in (0..FILES).step_by(3) {
+                if let Ok(file) = fs.lookup(FileId::top_of(copy), format!("file-{n}").as_bytes()) {
+                    fs.write(file, 0, &[steps as u8; 700]).expect("a write");
+                }
+            }
+        }
+    }
+    assert!(steps > 5, "it was dropped in {steps} steps");
+    let known: Known = vec![("copy".into(), of(&fs, subvolume(&fs, "copy")))];
+    fs.close().expect("close");
+    check(&path, &known);
+    kernel(&path, &known, |at| kernel_scrub(at).expect("a clean scrub"));
+}
+
 #[test]
 fn what_is_refused() {
     let dir = TempDir::new("deleted-refused").expect("a folder");

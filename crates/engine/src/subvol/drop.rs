@@ -70,10 +70,13 @@ impl Dropping {
             let key = delete::orphan_key(id);
             return Err(Error::corrupt(tree.id(), key, "it is to be dropped, and has references"));
         }
-        tree.set_dropping();
-        // one is the table's, one is ours
-        if Arc::strong_count(&tree) > 2 {
-            return Ok(None);
+        {
+            // with the lock nobody else gets the tree meanwhile; one is the table's, one is ours
+            let _table = engine.trees.write();
+            if Arc::strong_count(&tree) > 2 {
+                return Ok(None);
+            }
+            tree.set_dropping();
         }
         engine.writer()?.inodes.forget(id);
         let path = start(engine, &tree)?;
@@ -120,7 +123,7 @@ impl Dropping {
     fn go_up(&mut self, trans: &mut Trans<'_>) -> Result<()> {
         while let Some(at) = self.shared.pop_if(|at| at.is_done()) {
             if self.shared.is_empty() {
-                self.let_go(trans, at.bytenr(), at.level())?;
+                self.let_go_shared(trans, at)?;
             }
         }
         while self.shared.is_empty()
@@ -133,6 +136,18 @@ impl Dropping {
             self.let_go(trans, at.bytenr(), at.level())?;
         }
         Ok(())
+    }
+
+    /// The block at which a shared part begins: others may have let it go meanwhile, and then it is this tree's alone.
+    fn let_go_shared(&mut self, trans: &mut Trans<'_>, at: At) -> Result<()> {
+        let _alone = trans.writer().sharing.lock();
+        match extent::block_refs(trans.engine(), at.bytenr(), at.level())?.0 {
+            0 | 1 => {
+                self.path.push(At { slot: 0, ..at });
+                Ok(())
+            }
+            _ => self.let_go(trans, at.bytenr(), at.level()),
+        }
     }
 
     /// Drops this tree's reference to the block that comes next, or to the root, which no block refers to.
@@ -250,14 +265,16 @@ impl Dropping {
     /// Nothing is left: the root item goes.
     fn end(&self, trans: &mut Trans<'_>) -> Result<()> {
         let (engine, id) = (trans.engine(), self.tree.id());
-        engine.trees.write().remove(&id.0);
         let root_tree = engine.root_tree().clone();
         match root_tree.write(trans).remove(self.tree.item_key()) {
             // it was made in this transaction
             Err(Error::NotFound) => {}
             other => other?,
         }
-        delete::remove_orphan(trans, id)
+        delete::remove_orphan(trans, id)?;
+        // last, so that nobody finds the root item without it
+        engine.trees.write().remove(&id.0);
+        Ok(())
     }
 }
 

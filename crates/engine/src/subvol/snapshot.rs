@@ -82,6 +82,7 @@ fn copy_tree(trans: &mut Trans<'_>, source: &Tree, id: TreeId, new: &NewSnapshot
     item.otransid = transid.into();
     item.otime = new.now;
     item.refs = 1.into();
+    item.flags = (item.flags.get() & !flags::DEAD).into();
     if new.read_only {
         item.flags = (item.flags.get() | flags::RDONLY).into();
     } else {
