@@ -6,6 +6,7 @@ use buttery_engine::subvol::delete;
 use buttery_engine::subvol::drop::Dropping;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// Deleted subvolumes whose trees are there still.
 #[derive(Default)]
@@ -68,6 +69,23 @@ impl Filesystem {
         drop(current);
         self.after_operation()?;
         Ok(Left::More)
+    }
+
+    /// Drops all that it can, for who does not stay. What is used, or finds no space, is waited for a little.
+    pub fn drop_all_deleted(&self) -> Result<Left> {
+        const WAIT: Duration = Duration::from_millis(10);
+        let mut waits = 100;
+        loop {
+            match self.drop_deleted()? {
+                Left::More => {}
+                Left::Used if waits > 0 => {
+                    waits -= 1;
+                    self.sync()?; // what was dropped before is free then
+                    std::thread::sleep(WAIT);
+                }
+                left => return Ok(left),
+            }
+        }
     }
 
     /// Whether deleted subvolumes wait to be dropped.

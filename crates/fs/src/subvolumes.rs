@@ -10,6 +10,7 @@ use buttery_engine::subvol::snapshot::{self, NewSnapshot};
 use buttery_engine::subvol::{self, delete};
 use buttery_engine::tree::Tree;
 use buttery_engine::txn::Purpose;
+use std::sync::Arc;
 
 /// No path inside of a subvolume is longer, in bytes.
 const PATH_MAX: usize = 64 << 10;
@@ -22,9 +23,7 @@ impl Filesystem {
             let _names = state.namespace.lock();
             // inside of the lock: where the clock is fixed it follows from what there is
             let uuid = self.new_uuid()?;
-            self.subvolume(dir.tree)?;
-            self.tree_to_change(dir)?;
-            self.check_dir_gains(&self.stat(dir)?)?;
+            self.check_gets_subvolume(dir)?;
             let new = NewSubvolume {
                 tree: dir.tree,
                 dir: dir.ino,
@@ -55,11 +54,9 @@ impl Filesystem {
         let id = {
             let still = tree.hold_still(|| state.gathered.settle_subvolume(source))?;
             let _names = state.namespace.lock();
-            // either may have been deleted meanwhile
+            // it may have been deleted meanwhile
             self.subvolume(source)?;
-            self.subvolume(dir.tree)?;
-            self.tree_to_change(dir)?;
-            self.check_dir_gains(&self.stat(dir)?)?;
+            self.check_gets_subvolume(dir)?;
             let new = NewSnapshot {
                 tree: dir.tree,
                 dir: dir.ino,
@@ -74,8 +71,15 @@ impl Filesystem {
         Ok(id)
     }
 
+    /// A directory that is about to get a subvolume's name, not in a subvolume that was deleted: nobody would find it.
+    fn check_gets_subvolume(&self, dir: FileId) -> Result<()> {
+        self.subvolume(dir.tree)?;
+        self.tree_to_change(dir)?;
+        self.check_dir_gains(&self.stat(dir)?)
+    }
+
     /// The tree of a subvolume; `NotFound` if it is none, or was deleted.
-    pub(crate) fn subvolume(&self, id: TreeId) -> Result<std::sync::Arc<Tree>> {
+    pub(crate) fn subvolume(&self, id: TreeId) -> Result<Arc<Tree>> {
         if !objectid::is_subvolume(id.0) {
             return Err(Error::NotFound);
         }

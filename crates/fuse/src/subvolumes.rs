@@ -8,7 +8,7 @@ use crate::server::Server;
 use buttery::{Error, FileId, Filesystem, Kind, Result, Subvolume, TreeId};
 use buttery_device::call::{Call, VolArgs, flags};
 use buttery_disk::inode::Timespec;
-use buttery_disk::root;
+use buttery_disk::{objectid, root};
 use fuser::{INodeNo, ReplyIoctl, Request};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -71,11 +71,9 @@ impl<'a> Caller<'a> {
             Call::SnapDestroy | Call::SnapDestroyV2 => self.destroy(id, args(call, data, flags::SPEC_BY_ID)?),
             Call::DefaultSubvol => {
                 self.must_be_owner()?;
-                let wanted = TreeId(number(data, 0)?);
-                // zero is the one of the file that is asked
-                let wanted = if wanted.0 == 0 { id.tree } else { wanted };
-                self.fs.subvolume_info(wanted)?;
-                self.fs.set_default_subvolume(wanted).map(nothing)
+                // zero is the top level
+                let wanted = Some(number(data, 0)?).filter(|id| *id != 0).unwrap_or(objectid::FS_TREE);
+                self.fs.set_default_subvolume(TreeId(wanted)).map(nothing)
             }
             Call::SubvolGetflags => {
                 let read_only = self.subvolume(id)?.item.flags.get() & root::flags::RDONLY != 0;

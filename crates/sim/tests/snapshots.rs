@@ -108,3 +108,62 @@ fn each_is_what_the_subvolume_was() {
         mount.unmount_without_complaints().expect("a silent kernel");
     }
 }
+
+/// The transaction of the last change, and of the last snapshot.
+fn changed(fs: &Filesystem, id: TreeId) -> (u64, u64) {
+    let item = fs.subvolume_info(id).expect("a subvolume").item;
+    (item.ctransid.get(), item.last_snapshot.get())
+}
+
+#[test]
+fn the_root_item_tells_of_the_last_change() {
+    let dir = TempDir::new("changed").expect("a folder");
+    let path = dir.join("image");
+    image::in_file(&path, LEN, &image::spread(1));
+    let fs = Filesystem::open_writable(&[&path], &image::quiet()).expect("open");
+    let tree = fs.create_subvolume(fs.root(), b"tree", 0, 0).expect("a subvolume");
+    let file = fs.create(FileId::top_of(tree), b"file", NewNode::file(0o644)).expect("a file");
+    fs.sync().expect("sync");
+    let (made, _) = changed(&fs, tree);
+    assert_eq!(made, fs.engine().last_committed());
+    // the first write is made in the tree, the second in memory
+    for _ in 0..2 {
+        fs.write_direct(file, 0, &[7; 5000]).expect("a write");
+    }
+    fs.sync().expect("sync");
+    let (written, _) = changed(&fs, tree);
+    assert_eq!(written, fs.engine().last_committed());
+    let copy = fs.snapshot(tree, fs.root(), b"snapshot", true).expect("a snapshot");
+    // what changes is the directory that got the name
+    assert_eq!(changed(&fs, tree), (written, fs.engine().last_committed()));
+    assert_eq!(changed(&fs, copy), (written, fs.engine().last_committed()));
+    assert_eq!(changed(&fs, fs.root().tree).0, fs.engine().last_committed());
+    fs.close().expect("close");
+}
+
+#[test]
+fn too_many_of_what_was_received_are_refused() {
+    let dir = TempDir::new("received").expect("a folder");
+    let path = dir.join("image");
+    let options = buttery_mkfs::MkfsOptions { nodesize: 4096, discard: false, ..Default::default() };
+    image::in_file(&path, LEN, &options);
+    let fs = Filesystem::open_writable(&[&path], &image::quiet()).expect("open");
+    let tree = fs.create_subvolume(fs.root(), b"received", 0, 0).expect("a subvolume");
+    fs.engine().tree(tree).expect("a tree").update_item(|item| item.received_uuid = [7; 16]);
+    let mut taken = 0;
+    let refused = loop {
+        match fs.snapshot(tree, fs.root(), format!("s{taken}").as_bytes(), true) {
+            Ok(_) => taken += 1,
+            Err(error) => break error,
+        }
+        assert!(taken < 1000, "they all have a place in one item");
+    };
+    assert!(matches!(refused, buttery::Error::Overflow), "{refused:?}");
+    assert!(taken > 400, "{taken}");
+    // a writable one was not received
+    fs.snapshot(tree, fs.root(), b"writable", false).expect("a snapshot");
+    fs.close().expect("close");
+    if need(&[Need::Program("btrfs")]).is_some() {
+        btrfs_check_data(&path).unwrap_or_else(|e| panic!("{e}"));
+    }
+}

@@ -216,7 +216,7 @@ fn line(subvolume: &Subvolume) -> Line<'_> {
 }
 
 /// Where a subvolume stands, seen from the top-level one. `all` is sorted by id.
-fn path(fs: &Filesystem, all: &[Subvolume], subvolume: &Subvolume) -> Result<Vec<u8>> {
+pub fn path(fs: &Filesystem, all: &[Subvolume], subvolume: &Subvolume) -> Result<Vec<u8>> {
     if subvolume.parent.is_none() {
         return Ok(b"DELETED".to_vec());
     }

@@ -1,9 +1,10 @@
 //! Subvolumes of an unmounted image.
 
 use super::goes_to;
+use crate::inspect::list_subvolumes;
 use crate::source::{self, SourceArgs};
 use anyhow::{Context, Result, bail};
-use buttery::{Error, FileId, Filesystem, Left, NewNode, TreeId};
+use buttery::{Error, FileId, Filesystem, NewNode, TreeId};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -87,7 +88,7 @@ pub fn delete(source: &SourceArgs, target: &OsString, id: Option<u64>) -> Result
         }
     }
     fs.sync().with_context(|| image.display().to_string())?;
-    while fs.drop_deleted().with_context(|| image.display().to_string())? == Left::More {}
+    fs.drop_all_deleted().with_context(|| image.display().to_string())?;
     close(fs, &image)
 }
 
@@ -117,7 +118,7 @@ pub fn default_line(source: &SourceArgs, image: &Path) -> Result<String> {
     let id = fs.default_subvolume()?;
     let of = fs.subvolume_info(id)?;
     let Some(link) = &of.parent else { return Ok(format!("ID {} (FS_TREE)", id.0)) };
-    let path = super::show::path_of(&fs, &of)?;
+    let path = list_subvolumes::path(&fs, &fs.subvolumes()?, &of)?;
     let (generation, above) = (of.item.generation.get(), link.tree.0);
     Ok(format!("ID {} gen {generation} top level {above} path {}", id.0, shown(&path)))
 }

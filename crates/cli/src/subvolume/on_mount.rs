@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 fn open(dir: &Path) -> Result<File> {
@@ -213,10 +212,10 @@ fn name_of(dir: &File, child: u64, inode: u64) -> Result<Vec<u8>> {
     Ok([text(&data[272..]), text(&data[16..272])].concat())
 }
 
-/// Whether a directory is the top of a subvolume.
-pub fn is_top(path: &Path) -> Result<bool> {
-    const FIRST_FREE: u64 = 256;
-    let ino = std::fs::metadata(path).with_context(|| path.display().to_string())?.ino();
-    // the mount puts the subvolume above the number
-    Ok(ino & ((1 << 44) - 1) == FIRST_FREE)
+/// A path must be that of a subvolume, and not of anything inside of one.
+pub fn check_top(path: &Path) -> Result<()> {
+    match Call::SubvolGetflags.ask(&open(path)?, &mut [0; 8]) {
+        Err(error) if error.raw_os_error() == Some(22) => bail!("{}: not a subvolume", path.display()), // EINVAL
+        asked => asked.map_err(explain).with_context(|| path.display().to_string()),
+    }
 }

@@ -1,9 +1,10 @@
 //! `buttery subvolume show`, as `btrfs subvolume show` has it.
 
 use super::{on_image, on_mount};
+use crate::inspect::list_subvolumes;
 use crate::source::{self, SourceArgs};
 use anyhow::{Context, Result};
-use buttery::{FileId, Filesystem, Subvolume};
+use buttery::Subvolume;
 use buttery_disk::{objectid, root};
 use buttery_print::{Uuid, Zone};
 use std::ffi::OsString;
@@ -14,23 +15,6 @@ struct Shown {
     path: Vec<u8>,
     info: on_mount::Info,
     snapshots: Vec<Vec<u8>>,
-}
-
-/// Where a subvolume stands, seen from the top-level one.
-pub fn path_of(fs: &Filesystem, of: &Subvolume) -> Result<Vec<u8>> {
-    const DEPTH_MAX: usize = 1000;
-    let (mut parts, mut at) = (Vec::new(), of.clone());
-    while let Some(link) = at.parent.take() {
-        parts.push(link.name);
-        let dir = fs.path_in_subvolume(FileId { tree: link.tree, ino: link.dir })?;
-        parts.extend((!dir.is_empty()).then_some(dir));
-        if parts.len() > DEPTH_MAX {
-            anyhow::bail!("subvolumes lie in one another without end");
-        }
-        at = fs.subvolume_info(link.tree)?;
-    }
-    parts.reverse();
-    Ok(parts.join(&b'/'))
 }
 
 fn info(of: &Subvolume) -> on_mount::Info {
@@ -56,15 +40,14 @@ pub fn of_image(source: &SourceArgs, what: &OsString) -> Result<()> {
     let of = fs.subvolume_info(id)?;
     let all = fs.subvolumes().with_context(|| image.display().to_string())?;
     let is_snapshot = |s: &&Subvolume| s.item.parent_uuid == of.item.uuid && of.item.uuid != [0; 16];
-    let snapshots: Result<_> = all.iter().filter(is_snapshot).map(|s| path_of(&fs, s)).collect();
-    print(&Shown { path: path_of(&fs, &of)?, info: info(&of), snapshots: snapshots? });
+    let snapshots: Result<_> =
+        all.iter().filter(is_snapshot).map(|s| list_subvolumes::path(&fs, &all, s)).collect();
+    print(&Shown { path: list_subvolumes::path(&fs, &all, &of)?, info: info(&of), snapshots: snapshots? });
     Ok(())
 }
 
 pub fn of_mount(path: &Path) -> Result<()> {
-    if !on_mount::is_top(path)? {
-        anyhow::bail!("{}: not a subvolume", path.display());
-    }
+    on_mount::check_top(path)?;
     let dir = std::fs::File::open(path).with_context(|| path.display().to_string())?;
     let info = on_mount::info(&dir).with_context(|| path.display().to_string())?;
     // of a mount only what lies below is known

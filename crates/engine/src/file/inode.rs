@@ -72,7 +72,7 @@ pub fn insert(trans: &mut Trans<'_>, tree: &Tree, ino: u64, new: &NewInode) -> R
     let mut editor = tree.write(trans);
     editor.insert(key(ino), item.as_bytes())?;
     inodes.insert(tree.id(), ino, item, transid);
-    tree.touch(transid, &new.now);
+    tree.touch(transid, new.now);
     Ok(())
 }
 
@@ -87,9 +87,7 @@ pub fn update<R>(
     let change = |item: &mut InodeItem| {
         item.transid = transid.into();
         item.sequence = item.sequence.get().wrapping_add(1).into();
-        let done = change(item);
-        tree.touch(transid, &item.ctime);
-        done
+        change(item)
     };
     trans.mark_modified();
     let change = match inodes.change(tree.id(), ino, transid, change) {
@@ -110,6 +108,7 @@ pub fn update<R>(
     let (done, item) =
         changed.ok_or_else(|| Error::corrupt(tree.id(), key(ino), "an inode item has 160 bytes"))?;
     inodes.changed(tree.id(), ino, item, transid);
+    tree.touch(transid, item.ctime);
     Ok(done)
 }
 

@@ -133,6 +133,7 @@ impl Inodes {
             // one that is to be dropped is whole until its inodes are forgotten
             let tree = trans.engine().tree_or_dropping(TreeId(id))?;
             write(trans, &tree, ino, &item)?;
+            tree.touch(trans.id(), item.ctime);
             if let Some(entry) = self.shard(tree.id(), ino).get_mut(&(id, ino)) {
                 entry.dirty = false;
             }

@@ -72,7 +72,8 @@ impl<'a> Put<'a> {
             let want = rest.len() as u64;
             let possible = in_place::is_possible(self.item);
             let allowed = if possible { self.tree.writing_in_place() } else { None };
-            let place = match allowed {
+            // held until the items say where the data are
+            let place = match &allowed {
                 Some(_) => in_place::find(self.engine, self.tree, self.ino, at, want, self.item)?,
                 None => Place::Copy(want),
             };

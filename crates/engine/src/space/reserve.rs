@@ -199,9 +199,19 @@ pub(crate) fn metadata(engine: &Engine, items: u64, purpose: Purpose) -> Result<
         }
         if tries == 0 {
             // handles are short-lived, but the threads that have them need not be running
-            if waits == 0 || engine.writer()?.space.reserved() == 0 {
-                // the last of them may have ended just now
-                return if try_reserve(engine, need, purpose)? { Ok(need) } else { Err(Error::NoSpace) };
+            let space = &engine.writer()?.space;
+            if waits == 0 || space.reserved() == 0 {
+                if waits > 0 {
+                    // the last of them ended just now, and a commit needs space for what they did until it is done
+                    give_back(engine)?;
+                }
+                if try_reserve(engine, need, purpose)? {
+                    return Ok(need);
+                }
+                // unless others came meanwhile, and hold what was given back
+                if waits == 0 || space.reserved() == 0 {
+                    return Err(Error::NoSpace);
+                }
             }
             waits -= 1;
             std::thread::sleep(WAIT);

@@ -54,6 +54,8 @@ pub struct Dropping {
     path: Vec<At>,
     /// From a block that others have too down, through those that this tree made.
     shared: Vec<At>,
+    /// References that this step has changed.
+    changed: usize,
 }
 
 impl Dropping {
@@ -80,7 +82,7 @@ impl Dropping {
         }
         engine.writer()?.inodes.forget(id);
         let path = start(engine, &tree)?;
-        Ok(Some(Dropping { tree, path, shared: Vec::new() }))
+        Ok(Some(Dropping { tree, path, shared: Vec::new(), changed: 0 }))
     }
 
     /// The subvolume.
@@ -92,7 +94,7 @@ impl Dropping {
     /// further use; what was done before stands.
     pub fn step(&mut self, engine: &Engine) -> Result<bool> {
         engine.change(STEP_ITEMS, Purpose::Free, |trans| {
-            let refs = engine.writer()?.refs.count_refs();
+            self.changed = 0;
             let mut blocks = 0;
             loop {
                 self.go_up(trans)?;
@@ -101,8 +103,7 @@ impl Dropping {
                     return Ok(Ok(true));
                 }
                 blocks += 1;
-                let changed = engine.writer()?.refs.count_refs().saturating_sub(refs);
-                if blocks > STEP_BLOCKS || changed >= STEP_REFS {
+                if blocks > STEP_BLOCKS || self.changed >= STEP_REFS {
                     self.note_progress(trans);
                     return Ok(Ok(false));
                 }
@@ -130,7 +131,7 @@ impl Dropping {
             && let Some(at) = self.path.pop_if(|at| at.is_done())
         {
             if at.level() == 0 {
-                children::add(trans, at.block.node(), at.by, -1)?;
+                self.change_children(trans, &at.block, at.by, -1)?;
             }
             trans.store().forget(at.bytenr());
             self.let_go(trans, at.bytenr(), at.level())?;
@@ -142,7 +143,8 @@ impl Dropping {
     fn let_go_shared(&mut self, trans: &mut Trans<'_>, at: At) -> Result<()> {
         let _alone = trans.writer().sharing.lock();
         match extent::block_refs(trans.engine(), at.bytenr(), at.level())?.0 {
-            0 | 1 => {
+            0 => Err(corrupt(&self.tree, at.bytenr(), "has no references")),
+            1 => {
                 self.path.push(At { slot: 0, ..at });
                 Ok(())
             }
@@ -162,6 +164,7 @@ impl Dropping {
             }
             None => BackRef::TreeBlock { root: self.tree.id().0 },
         };
+        self.changed += 1;
         let len = trans.store().nodesize() as u64;
         trans.add_ref(bytenr, len, ExtentKind::Tree { level }, backref, -1)
     }
@@ -175,7 +178,7 @@ impl Dropping {
         let _alone = trans.writer().sharing.lock();
         let (refs, flags) = extent::block_refs(trans.engine(), expect.bytenr, level)?;
         match refs {
-            0 => Err(corrupt(&self.tree, &expect, "has no references")),
+            0 => Err(corrupt(&self.tree, expect.bytenr, "has no references")),
             1 => {
                 let block = trans.store().read(&expect)?;
                 self.path.push(self.alone(block, flags)?);
@@ -194,13 +197,16 @@ impl Dropping {
         }
     }
 
+    fn change_children(&mut self, trans: &mut Trans<'_>, block: &Block, by: RefBy, count: i64) -> Result<()> {
+        self.changed += block.node().nritems();
+        children::add(trans, block.node(), by, count)
+    }
+
     /// A block that only this tree has.
     fn alone(&self, block: Arc<Block>, flags: u64) -> Result<At> {
         let by = match flags & FULL_BACKREF {
             0 if !self.has_made(&block) => {
-                let bytenr = block.node().header().bytenr.get();
-                let what = format!("tree {}: block {bytenr} is another's", self.tree.id());
-                return Err(Error::Corrupt(what.into()));
+                return Err(corrupt(&self.tree, block.node().header().bytenr.get(), "is another's"));
             }
             0 => RefBy::Root(self.tree.id().0),
             _ => RefBy::Parent(block.node().header().bytenr.get()),
@@ -222,8 +228,8 @@ impl Dropping {
         let header = *block.node().header();
         let by = RefBy::Parent(header.bytenr.get());
         if flags & FULL_BACKREF == 0 {
-            children::add(trans, block.node(), by, 1)?;
-            children::add(trans, block.node(), RefBy::Root(self.tree.id().0), -1)?;
+            self.change_children(trans, &block, by, 1)?;
+            self.change_children(trans, &block, RefBy::Root(self.tree.id().0), -1)?;
             trans.set_full_backref(header.bytenr.get(), header.level);
         }
         self.shared.push(At { block, slot: 0, by });
@@ -242,7 +248,7 @@ impl Dropping {
         let _alone = trans.writer().sharing.lock();
         let (refs, flags) = extent::block_refs(trans.engine(), expect.bytenr, level)?;
         if refs == 0 {
-            return Err(corrupt(&self.tree, &expect, "has no references"));
+            return Err(corrupt(&self.tree, expect.bytenr, "has no references"));
         }
         let block = trans.store().read(&expect)?;
         if self.has_made(&block) {
@@ -278,8 +284,8 @@ impl Dropping {
     }
 }
 
-fn corrupt(tree: &Tree, expect: &Expect, what: &str) -> Error {
-    Error::Corrupt(format!("tree {}: block {} {what}", tree.id(), expect.bytenr).into())
+fn corrupt(tree: &Tree, bytenr: u64, what: &str) -> Error {
+    Error::Corrupt(format!("tree {}: block {bytenr} {what}", tree.id()).into())
 }
 
 /// The path to where it goes on.
@@ -303,7 +309,7 @@ fn start(engine: &Engine, tree: &Tree) -> Result<Vec<At>> {
         let here = block.node().level();
         let (refs, flags) = extent::block_refs(engine, expect.bytenr, here)?;
         if refs != 1 {
-            return Err(corrupt(tree, &expect, &format!("of its own has {refs} references")));
+            return Err(corrupt(tree, expect.bytenr, &format!("of its own has {refs} references")));
         }
         let by = match flags & FULL_BACKREF {
             0 => RefBy::Root(tree.id().0),

@@ -7,6 +7,7 @@ use crate::txn::{Purpose, Trans};
 use crate::{Engine, Error, Result};
 use buttery_disk::dir::{Entry, file_type, name_hash};
 use buttery_disk::inode::{InodeItem, Timespec, flags, mode};
+use buttery_disk::node::{ITEM_LEN, leaf_data_size};
 use buttery_disk::root::{RootItem, RootRef, flags as flags_of_root};
 use buttery_disk::superblock::incompat;
 use buttery_disk::zerocopy::IntoBytes;
@@ -138,17 +139,31 @@ fn uuid_keys(item: &RootItem) -> impl Iterator<Item = Key> {
 }
 
 /// The UUID tree. A file system may have none.
-fn uuid_tree(trans: &Trans<'_>) -> Result<Option<Arc<Tree>>> {
-    match trans.engine().tree(TreeId(objectid::UUID_TREE)) {
+fn uuid_tree(engine: &Engine) -> Result<Option<Arc<Tree>>> {
+    match engine.tree(TreeId(objectid::UUID_TREE)) {
         Ok(tree) => Ok(Some(tree)),
         Err(Error::NotFound) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
+/// Whether it has room for the uuids of one more: those with which the same one was received share an item. `Overflow` if
+/// not.
+pub(super) fn can_add_uuids(engine: &Engine, item: &RootItem) -> Result<()> {
+    let Some(tree) = uuid_tree(engine)? else { return Ok(()) };
+    let view = tree.read(engine.store());
+    for key in uuid_keys(item) {
+        let used = view.get(key)?.map_or(0, |found| found.data().len());
+        if used + 8 > leaf_data_size(engine.store().nodesize()) - ITEM_LEN {
+            return Err(Error::Overflow);
+        }
+    }
+    Ok(())
+}
+
 /// The UUID tree finds a subvolume by its uuids from now on.
 pub(super) fn add_uuids(trans: &mut Trans<'_>, of: &Tree) -> Result<()> {
-    let Some(tree) = uuid_tree(trans)? else { return Ok(()) };
+    let Some(tree) = uuid_tree(trans.engine())? else { return Ok(()) };
     let id = of.id().0.to_le_bytes();
     for key in uuid_keys(&of.item()) {
         let mut editor = tree.write(trans);
@@ -162,7 +177,7 @@ pub(super) fn add_uuids(trans: &mut Trans<'_>, of: &Tree) -> Result<()> {
 
 /// It does so no longer. What is not there was never noted.
 pub(super) fn remove_uuids(trans: &mut Trans<'_>, of: &Tree) -> Result<()> {
-    let Some(tree) = uuid_tree(trans)? else { return Ok(()) };
+    let Some(tree) = uuid_tree(trans.engine())? else { return Ok(()) };
     let id = of.id().0.to_le_bytes();
     for key in uuid_keys(&of.item()) {
         let mut editor = tree.write(trans);

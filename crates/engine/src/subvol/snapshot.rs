@@ -10,7 +10,7 @@ use crate::tree::{RootPtr, Still, Tree};
 use crate::txn::Trans;
 use crate::{Engine, Error, Result, dir};
 use buttery_disk::inode::Timespec;
-use buttery_disk::root::flags;
+use buttery_disk::root::{RootItem, flags};
 use buttery_disk::{Key, TreeId, item, objectid};
 use std::sync::{Arc, OnceLock};
 
@@ -44,6 +44,7 @@ pub fn take(engine: &Engine, source: &Still<'_>, new: NewSnapshot) -> Result<Tre
         return Err(Error::Invalid);
     }
     dir::edit::can_add(engine, &*engine.tree(new.tree)?, new.dir, &new.name)?;
+    edit::can_add_uuids(engine, &item_of(source, &new, 0))?;
     let txn = &engine.writer()?.txn;
     let reserved = reserve::for_snapshot(engine, ITEMS)?;
     let result = edit::new_id(engine).and_then(|id| {
@@ -75,6 +76,17 @@ fn copy_tree(trans: &mut Trans<'_>, source: &Tree, id: TreeId, new: &NewSnapshot
     let (engine, transid) = (trans.engine(), trans.id());
     source.note_touch(transid);
     source.set_last_snapshot(transid);
+    let item = item_of(source, new, transid);
+    let key = Key::new(id.0, item::ROOT_ITEM, transid);
+    let tree = Arc::new(Tree::new(key, RootPtr { bytenr: 0, level: 0, generation: transid }, item));
+    let root = source.write(trans).copy_root(id)?;
+    tree.write(trans).set_root(root);
+    engine.trees.write().insert(id.0, tree);
+    Ok(())
+}
+
+/// The root item of a snapshot, but for its root.
+fn item_of(source: &Tree, new: &NewSnapshot, transid: u64) -> RootItem {
     let mut item = source.item();
     item.bytes_used = source.bytes_used().into();
     item.parent_uuid = item.uuid;
@@ -91,10 +103,5 @@ fn copy_tree(trans: &mut Trans<'_>, source: &Tree, id: TreeId, new: &NewSnapshot
         (item.stransid, item.rtransid) = Default::default();
         (item.stime, item.rtime) = Default::default();
     }
-    let key = Key::new(id.0, item::ROOT_ITEM, transid);
-    let tree = Arc::new(Tree::new(key, RootPtr { bytenr: 0, level: 0, generation: transid }, item));
-    let root = source.write(trans).copy_root(id)?;
-    tree.write(trans).set_root(root);
-    engine.trees.write().insert(id.0, tree);
-    Ok(())
+    item
 }

@@ -58,8 +58,8 @@ pub struct Tree {
     gate: gate::Gate,
     /// It is being dropped, and nobody else's any more.
     dropping: AtomicBool,
-    /// The last change of an inode: transaction, seconds, nanoseconds.
-    touched: [AtomicU64; 3],
+    /// The last change of an inode: in which transaction, and when.
+    touched: Mutex<(u64, Timespec)>,
 }
 
 impl Tree {
@@ -122,11 +122,12 @@ impl Tree {
         self.last_snapshot.store(transid, Ordering::Release);
     }
 
-    /// An inode was changed. The root item tells the last time, as the kernel's does.
-    pub(crate) fn touch(&self, transid: u64, ctime: &Timespec) {
-        let what = [transid, ctime.sec.get() as u64, u64::from(ctime.nsec.get())];
-        for (place, value) in self.touched.iter().zip(what) {
-            place.store(value, Ordering::Relaxed);
+    /// The tree got an inode that was changed. The root item tells the last time, as the kernel's does.
+    pub(crate) fn touch(&self, transid: u64, ctime: Timespec) {
+        let order = |time: &Timespec| (time.sec.get(), time.nsec.get());
+        let mut touched = self.touched.lock();
+        if touched.0 != transid || order(&ctime) > order(&touched.1) {
+            *touched = (transid, ctime);
         }
     }
 
@@ -141,11 +142,11 @@ impl Tree {
 
     /// Brings that into the root item. There are no handles meanwhile.
     pub(crate) fn note_touch(&self, transid: u64) {
-        let [at, sec, nsec] = [0, 1, 2].map(|n| self.touched[n].load(Ordering::Relaxed));
+        let (at, ctime) = *self.touched.lock();
         if at == transid && self.is_subvolume() {
             let mut item = self.item.lock();
             item.ctransid = transid.into();
-            item.ctime = Timespec::new(sec as i64, nsec as u32);
+            item.ctime = ctime;
         }
     }
 
