@@ -37,6 +37,15 @@ pub struct FileDevice {
     rotational: bool,
 }
 
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        // closing alone is not enough: a child that a thread is just starting has the descriptor too, until its exec
+        if self.access == Access::Exclusive {
+            owner::give_back(&self.file);
+        }
+    }
+}
+
 impl FileDevice {
     /// Opens a file or block device. With [`Access::Exclusive`], `ResourceBusy` tells that somebody else has it.
     pub fn open(path: &Path, access: Access, window: Window) -> io::Result<FileDevice> {
@@ -192,6 +201,16 @@ mod tests {
         assert!(FileDevice::open(&path, Access::ReadOnly, Window::default()).is_ok());
         drop(first);
         assert!(FileDevice::open(&path, Access::Exclusive, Window::default()).is_ok());
+    }
+
+    #[test]
+    fn a_child_that_is_being_started_does_not_keep_the_claim() {
+        let (_dir, path) = image(1 << 20);
+        let first = FileDevice::open(&path, Access::Exclusive, Window::default()).unwrap();
+        let inherited = first.file.try_clone().unwrap(); // what a fork does to every descriptor
+        drop(first);
+        assert!(FileDevice::open(&path, Access::Exclusive, Window::default()).is_ok());
+        drop(inherited);
     }
 
     #[test]

@@ -19,20 +19,29 @@ pub(crate) fn claim(file: &File, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn lock_exclusive(file: &File) -> io::Result<()> {
+/// Gives the write lock of `file` back, for all descriptors that came of the same opening.
+pub(crate) fn give_back(file: &File) {
+    // a lock that cannot be given back ends with the last descriptor
+    let _ = set_lock(file, libc::F_UNLCK);
+}
+
+fn set_lock(file: &File, kind: libc::c_int) -> io::Result<()> {
     let lock = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
+        l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: 0,
         l_len: 0,
         l_pid: 0,
     };
     // SAFETY: the descriptor is open for the call's duration, and `lock` is a valid flock structure.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
-    if result == 0 {
-        return Ok(());
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
-    let error = io::Error::last_os_error();
+}
+
+fn lock_exclusive(file: &File) -> io::Result<()> {
+    let Err(error) = set_lock(file, libc::F_WRLCK) else { return Ok(()) };
     match error.raw_os_error() {
         Some(libc::EAGAIN | libc::EACCES) => {
             Err(io::Error::new(io::ErrorKind::ResourceBusy, "another program has it open for writing"))
