@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         println!("Sector size:        {}", options.sectorsize);
         println!("Filesystem size:    {} bytes", made.size);
         println!("Checksum:           {}", options.csum.name());
-        println!("Metadata, data:     {}, {}", name(options.metadata), name(options.data));
+        println!("Metadata, data:     {}, {}", options.metadata.name(), options.data.name());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -139,13 +139,6 @@ pub fn epoch() -> Result<Option<Time>> {
             Ok(Some(Time { sec, nsec: 0 }))
         }
         Err(_) => Ok(None),
-    }
-}
-
-fn name(profile: Profile) -> &'static str {
-    match profile {
-        Profile::Single => "single",
-        Profile::Dup => "dup",
     }
 }
 

@@ -12,6 +12,7 @@ pub mod extent;
 pub mod inode;
 pub mod key;
 pub mod node;
+pub mod profile;
 pub mod root;
 pub mod superblock;
 

@@ -28,6 +28,7 @@ pub use error::{Error, Result};
 pub use mechanisms::{CsumSubmit, Mechanisms, NocowCheck, ReadLookup, Replace};
 pub use open::{MAX_INLINE, OpenOptions, Rescue};
 
+use buttery_disk::chunk::DevItem;
 use buttery_disk::extent::FILE_EXTENT_INLINE_START;
 use buttery_disk::node::{ITEM_LEN, leaf_data_size};
 use buttery_disk::root::RootItem;
@@ -36,6 +37,7 @@ use buttery_disk::{Key, TreeId, item, objectid};
 use buttery_volume::Volume;
 use hashbrown::HashMap;
 use parking_lot::RwLock;
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 use store::Store;
 use tree::Tree;
@@ -80,6 +82,8 @@ pub(crate) struct Writer {
     pub sharing: parking_lot::Mutex<()>,
     /// The superblock as the next commit will write it, save what that commit itself fills in.
     pub sb: parking_lot::Mutex<Superblock>,
+    /// The items of all devices, those that are missing too, as the next commit will write them.
+    pub devices: parking_lot::Mutex<BTreeMap<u64, DevItem>>,
 }
 
 impl Engine {
@@ -197,8 +201,17 @@ impl Engine {
                 .iter()
                 .map(|g| GroupUsage { flags: g.flags, len: g.len, used: g.used() })
                 .collect(),
+            devices: self.device_items().iter().map(DeviceUsage::of).collect(),
             global_reserve: space::reserve::global_reserve_of(metadata, nodesize),
         })
+    }
+
+    /// The items of all devices, by number.
+    fn device_items(&self) -> Vec<DevItem> {
+        match &self.writer {
+            Some(writer) => writer.devices.lock().values().copied().collect(),
+            None => self.volume().device_items().to_vec(),
+        }
     }
 
     /// Removes empty block groups, one of each class kept. Answers how many went; the next commit makes it last.
@@ -216,8 +229,30 @@ impl Engine {
 #[derive(Clone, Debug)]
 pub struct Usage {
     pub groups: Vec<GroupUsage>,
+    /// By number; those that are missing too.
+    pub devices: Vec<DeviceUsage>,
     /// Bytes of metadata space that only operations that free space may use.
     pub global_reserve: u64,
+}
+
+/// How much of a device chunks occupy.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceUsage {
+    pub devid: u64,
+    /// Bytes of the device that the file system has.
+    pub total: u64,
+    /// Bytes that chunks occupy.
+    pub allocated: u64,
+}
+
+impl DeviceUsage {
+    fn of(item: &DevItem) -> DeviceUsage {
+        DeviceUsage {
+            devid: item.devid.get(),
+            total: item.total_bytes.get(),
+            allocated: item.bytes_used.get(),
+        }
+    }
 }
 
 /// How full a block group is.

@@ -33,6 +33,7 @@ impl Engine {
         };
         let groups = space::load(&engine)?;
         let sb = engine.superblock().clone();
+        let devices = engine.volume().device_items().iter().map(|item| (item.devid.get(), *item)).collect();
         engine.writer = Some(Writer {
             space: Space::new(groups, chunk_tree_uuid, options.media.unwrap_or(by_device)),
             refs: DelayedRefs::default(),
@@ -41,6 +42,7 @@ impl Engine {
             txn: Transactions::new(sb.generation.get()),
             sharing: parking_lot::Mutex::default(),
             sb: parking_lot::Mutex::new(sb),
+            devices: parking_lot::Mutex::new(devices),
         });
         for id in [objectid::EXTENT_TREE, objectid::DEV_TREE, objectid::CSUM_TREE, objectid::FREE_SPACE_TREE]
         {
@@ -79,6 +81,10 @@ impl Engine {
         }
         if !sb.has_compat_ro(compat_ro::FREE_SPACE_TREE) {
             return refuse("without a free-space tree");
+        }
+        let fsid = self.volume().context().fsid;
+        if self.volume().device_items().iter().any(|item| item.fsid != fsid) {
+            return refuse("that stands on a seed");
         }
         if sb.num_devices.get() != 1 || self.volume().devices().len() != 1 {
             return refuse("of several devices");

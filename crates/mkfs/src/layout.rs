@@ -3,8 +3,10 @@
 //! ```text
 //! device: 0 .. 1 MiB kept free | 13 MiB data 8 MiB | 21 MiB system 8 MiB (twice if dup) | metadata (twice if dup) | ...
 //! ```
+//!
+//! With several devices, each chunk takes those that have the most room, as many as its profile asks for.
 
-use crate::{Error, MkfsOptions, Profile, uuid_for};
+use crate::{Error, MkfsOptions, uuid_for};
 use buttery::Time;
 use buttery_device::Device;
 use buttery_disk::check::sb::STRIPE_LEN;
@@ -13,34 +15,42 @@ use buttery_disk::extent::{BackRef, ExtentItem, flags as extent_flags};
 use buttery_disk::inode::{InodeItem, InodeRef, flags as inode_flags, mode};
 use buttery_disk::key::DiskKey;
 use buttery_disk::node::flags::{MIXED_BACKREF_REV, WRITTEN};
+use buttery_disk::node::{ITEM_LEN, leaf_data_size};
+use buttery_disk::profile::Profile;
 use buttery_disk::root::RootItem;
 use buttery_disk::superblock::{MAGIC, OFFSETS, SIZE, Superblock, compat_ro, incompat};
 use buttery_disk::zerocopy::IntoBytes;
 use buttery_disk::{Key, edit, item, objectid};
+use buttery_volume::Chunk;
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 
 const DATA_START: u64 = 13 << 20;
 const SMALL_CHUNK: u64 = 8 << 20;
 const GENERATION: u64 = 1;
+/// So many stripes of a system chunk leave room for a second one in the superblock.
+const SYSTEM_STRIPES_MAX: usize = 28;
 
-/// One of the three chunks.
+/// One of the devices.
 #[derive(Clone, Debug)]
-struct Chunk {
-    kind: u64,
-    logical: u64,
-    len: u64,
-    stripes: Vec<u64>,
+struct Member {
+    devid: u64,
+    size: u64,
+    uuid: [u8; 16],
+    /// Where what is not taken begins.
+    end: u64,
 }
 
 /// Everything that is decided before the first byte is written.
 pub struct Plan {
     pub fsid: [u8; 16],
+    /// Bytes of all devices.
     pub size: u64,
     pub now: Time,
     /// The uuid of the top-level subvolume.
     pub top_uuid: [u8; 16],
     chunk_uuid: [u8; 16],
-    dev_uuid: [u8; 16],
+    members: Vec<Member>,
     data: Chunk,
     system: Chunk,
     metadata: Chunk,
@@ -63,32 +73,81 @@ fn trees(options: &MkfsOptions) -> Vec<u64> {
     all
 }
 
-impl Plan {
-    pub fn new(device_len: u64, options: &MkfsOptions) -> Result<Plan, Error> {
-        let sector = options.sectorsize as u64;
-        let size = options.byte_count.unwrap_or(device_len) / sector * sector;
-        if size > device_len {
-            return Err(Error::Invalid(format!("the device has {device_len} bytes, fewer than {size}")));
+/// The devices, as large as they are to be.
+fn members(devices: &[Arc<dyn Device>], options: &MkfsOptions) -> Result<Vec<Member>, Error> {
+    let sector = options.sectorsize as u64;
+    let member = |(i, device): (usize, &Arc<dyn Device>)| {
+        let len = device.len_bytes();
+        let size = options.byte_count.unwrap_or(len) / sector * sector;
+        if size > len {
+            return Err(Error::Invalid(format!(
+                "{}: the device has {len} bytes, fewer than {size}",
+                device.name()
+            )));
         }
-        let copies = |profile| if profile == Profile::Dup { 2 } else { 1 };
-        let flag = |profile| if profile == Profile::Dup { bg::DUP } else { 0 };
-        let (meta_copies, data_copies) = (copies(options.metadata), copies(options.data));
+        // the numbers after the first's are those of nothing else
+        let uuid = uuid_for(options, if i == 0 { 3 } else { 100 + i as u64 })?;
+        Ok(Member { devid: i as u64 + 1, size, uuid, end: DATA_START })
+    };
+    devices.iter().enumerate().map(member).collect()
+}
+
+/// Takes a place for a chunk from the devices.
+fn place(
+    members: &mut [Member],
+    kind: u64,
+    profile: Profile,
+    logical: u64,
+    len: u64,
+) -> Result<Chunk, Error> {
+    let shape = profile.shape();
+    let most = if kind == bg::SYSTEM { SYSTEM_STRIPES_MAX } else { usize::MAX };
+    let most = shape.devices_max.unwrap_or(usize::MAX).min(most).min(members.len());
+    let count = most / shape.devices_step * shape.devices_step;
+    if count < shape.devices_min {
+        return Err(Error::Invalid(format!(
+            "profile {} takes at least {} devices, there are {}",
+            profile.name(),
+            shape.devices_min,
+            members.len()
+        )));
+    }
+    let parts = (count * shape.stripes_per_device / shape.copies) as u64;
+    let size = len.div_ceil(parts).next_multiple_of(STRIPE_LEN);
+    let mut order: Vec<usize> = (0..members.len()).collect();
+    order.sort_by_key(|&i| std::cmp::Reverse(members[i].size.saturating_sub(members[i].end)));
+    let mut stripes = Vec::new();
+    for i in order.into_iter().take(count) {
+        let member = &mut members[i];
+        for _ in 0..shape.stripes_per_device {
+            stripes.push((member.devid, member.end));
+            member.end += size;
+        }
+    }
+    Ok(Chunk {
+        logical,
+        len: size * parts,
+        kind: kind | profile.bits(),
+        sub_stripes: profile.sub_stripes(),
+        stripes,
+    })
+}
+
+impl Plan {
+    pub fn new(devices: &[Arc<dyn Device>], options: &MkfsOptions) -> Result<Plan, Error> {
+        let mut members = members(devices, options)?;
+        let size = members.iter().map(|m| m.size).sum::<u64>();
         let most = if size > 50 << 30 { 1 << 30 } else { 256 << 20 };
         let meta_len = (size / 10 / STRIPE_LEN * STRIPE_LEN).clamp(32 << 20, most);
-        let (mut at, mut logical) = (DATA_START, DATA_START);
-        let mut chunk = |kind: u64, len: u64, copies: u64| {
-            let stripes = (0..copies).map(|i| at + i * len).collect();
-            let chunk = Chunk { kind, logical, len, stripes };
-            at += copies * len;
-            logical += len;
-            chunk
-        };
-        let data = chunk(bg::DATA | flag(options.data), SMALL_CHUNK, data_copies);
-        let system = chunk(bg::SYSTEM | flag(options.metadata), SMALL_CHUNK, meta_copies);
-        let metadata = chunk(bg::METADATA | flag(options.metadata), meta_len, meta_copies);
-        if at > size {
+        let data = place(&mut members, bg::DATA, options.data, DATA_START, SMALL_CHUNK)?;
+        let system = place(&mut members, bg::SYSTEM, options.metadata, data.end(), SMALL_CHUNK)?;
+        let metadata = place(&mut members, bg::METADATA, options.metadata, system.end(), meta_len)?;
+        if let Some(small) = members.iter().find(|m| m.end > m.size) {
             return Err(Error::Invalid(format!(
-                "{size} bytes are too few: with these profiles a file system has at least {at}"
+                "{} bytes are too few: with these profiles {} has at least {}",
+                small.size,
+                if members.len() == 1 { "a file system".into() } else { format!("device {}", small.devid) },
+                small.end
             )));
         }
         let now = options.time.unwrap_or_else(|| {
@@ -100,18 +159,35 @@ impl Plan {
             Some(uuid) => uuid,
             None => uuid_for(options, 0)?,
         };
-        Ok(Plan {
+        let plan = Plan {
             fsid,
             size,
             now,
             top_uuid: uuid_for(options, 1)?,
             chunk_uuid: uuid_for(options, 2)?,
-            dev_uuid: uuid_for(options, 3)?,
+            members,
             data,
             system,
             metadata,
             nodesize: options.nodesize as u64,
-        })
+        };
+        plan.check_leaves(options)?;
+        Ok(plan)
+    }
+
+    /// Each tree is a single leaf; many devices may not fit into a small one.
+    fn check_leaves(&self, options: &MkfsOptions) -> Result<(), Error> {
+        for items in [chunk_tree(self, options), dev_tree(self)] {
+            let bytes: usize = items.iter().map(|(_, data)| ITEM_LEN + data.len()).sum();
+            if bytes > leaf_data_size(self.nodesize as usize) {
+                let count = self.members.len();
+                return Err(Error::Invalid(format!(
+                    "{count} devices are too many for nodes of {} bytes",
+                    self.nodesize
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Bytes of the system, metadata and data chunks.
@@ -135,15 +211,19 @@ impl Plan {
         }
     }
 
-    fn device_used(&self) -> u64 {
-        self.chunks().iter().map(|c| c.len * c.stripes.len() as u64).sum()
+    /// Bytes of a device that the chunks occupy.
+    fn device_used(&self, devid: u64) -> u64 {
+        let on = |chunk: &&Chunk| {
+            chunk.stripes.iter().filter(|s| s.0 == devid).count() as u64 * chunk.stripe_size()
+        };
+        self.chunks().iter().map(on).sum()
     }
 
-    fn dev_item(&self, options: &MkfsOptions) -> DevItem {
+    fn dev_item(&self, member: &Member, options: &MkfsOptions) -> DevItem {
         DevItem {
-            devid: 1.into(),
-            total_bytes: self.size.into(),
-            bytes_used: self.device_used().into(),
+            devid: member.devid.into(),
+            total_bytes: member.size.into(),
+            bytes_used: self.device_used(member.devid).into(),
             io_align: options.sectorsize.into(),
             io_width: options.sectorsize.into(),
             sector_size: options.sectorsize.into(),
@@ -153,7 +233,7 @@ impl Plan {
             dev_group: 0.into(),
             seek_speed: 0,
             bandwidth: 0,
-            uuid: self.dev_uuid,
+            uuid: member.uuid,
             fsid: self.fsid,
         }
     }
@@ -168,11 +248,12 @@ impl Plan {
             io_width: (STRIPE_LEN as u32).into(),
             sector_size: options.sectorsize.into(),
             num_stripes: (chunk.stripes.len() as u16).into(),
-            sub_stripes: 1.into(),
+            sub_stripes: chunk.sub_stripes.into(),
         };
         let mut out = fixed.as_bytes().to_vec();
-        for &offset in &chunk.stripes {
-            let stripe = Stripe { devid: 1.into(), offset: offset.into(), dev_uuid: self.dev_uuid };
+        for &(devid, offset) in &chunk.stripes {
+            let dev_uuid = self.members[devid as usize - 1].uuid;
+            let stripe = Stripe { devid: devid.into(), offset: offset.into(), dev_uuid };
             out.extend_from_slice(stripe.as_bytes());
         }
         out
@@ -186,8 +267,11 @@ fn chunk_key(chunk: &Chunk) -> Key {
 }
 
 fn chunk_tree(plan: &Plan, options: &MkfsOptions) -> Items {
-    let key = Key::new(objectid::DEV_ITEMS, item::DEV_ITEM, 1);
-    let mut items = vec![(key, plan.dev_item(options).as_bytes().to_vec())];
+    let device = |member: &Member| {
+        let key = Key::new(objectid::DEV_ITEMS, item::DEV_ITEM, member.devid);
+        (key, plan.dev_item(member, options).as_bytes().to_vec())
+    };
+    let mut items: Items = plan.members.iter().map(device).collect();
     items.extend(plan.chunks().map(|c| (chunk_key(c), plan.chunk_item(c, options))));
     items
 }
@@ -195,17 +279,18 @@ fn chunk_tree(plan: &Plan, options: &MkfsOptions) -> Items {
 fn dev_tree(plan: &Plan) -> Items {
     let mut items = Items::new();
     for chunk in plan.chunks() {
-        for &physical in &chunk.stripes {
+        for &(devid, physical) in &chunk.stripes {
             let extent = DevExtent {
                 chunk_tree: objectid::CHUNK_TREE.into(),
                 chunk_objectid: objectid::FIRST_CHUNK_TREE.into(),
                 chunk_offset: chunk.logical.into(),
-                length: chunk.len.into(),
+                length: chunk.stripe_size().into(),
                 chunk_tree_uuid: plan.chunk_uuid,
             };
-            items.push((Key::new(1, item::DEV_EXTENT, physical), extent.as_bytes().to_vec()));
+            items.push((Key::new(devid, item::DEV_EXTENT, physical), extent.as_bytes().to_vec()));
         }
     }
+    items.sort_by_key(|(key, _)| *key);
     items
 }
 
@@ -334,7 +419,7 @@ fn block(plan: &Plan, options: &MkfsOptions, bytenr: u64, owner: u64, items: &It
     bytes
 }
 
-fn superblock(plan: &Plan, options: &MkfsOptions) -> Superblock {
+fn superblock(plan: &Plan, member: &Member, options: &MkfsOptions) -> Superblock {
     let mut sb = Superblock::zeroed();
     sb.fsid = plan.fsid;
     sb.flags = WRITTEN.into();
@@ -346,7 +431,7 @@ fn superblock(plan: &Plan, options: &MkfsOptions) -> Superblock {
     sb.total_bytes = plan.size.into();
     sb.bytes_used = plan.chunks().iter().map(|c| plan.used(c, options)).sum::<u64>().into();
     sb.root_dir_objectid = objectid::ROOT_TREE_DIR.into();
-    sb.num_devices = 1.into();
+    sb.num_devices = (plan.members.len() as u64).into();
     sb.sectorsize = options.sectorsize.into();
     sb.nodesize = options.nodesize.into();
     sb.leafsize = options.nodesize.into();
@@ -355,12 +440,13 @@ fn superblock(plan: &Plan, options: &MkfsOptions) -> Superblock {
         | incompat::BIG_METADATA
         | incompat::EXTENDED_IREF
         | incompat::SKINNY_METADATA
-        | incompat::NO_HOLES)
-        .into();
+        | incompat::NO_HOLES
+        | profile_features(options))
+    .into();
     let groups = if options.block_group_tree { compat_ro::BLOCK_GROUP_TREE } else { 0 };
     sb.compat_ro_flags = (compat_ro::FREE_SPACE_TREE | compat_ro::FREE_SPACE_TREE_VALID | groups).into();
     sb.csum_type = options.csum.to_disk().into();
-    sb.dev_item = plan.dev_item(options);
+    sb.dev_item = plan.dev_item(member, options);
     sb.label[..options.label.len()].copy_from_slice(&options.label);
     // the UUID tree is made with the next commit, and is whole from then on
     sb.uuid_tree_generation = GENERATION.into();
@@ -371,11 +457,21 @@ fn superblock(plan: &Plan, options: &MkfsOptions) -> Superblock {
     sb
 }
 
+/// The features that profiles bring with them.
+fn profile_features(options: &MkfsOptions) -> u64 {
+    match [options.data, options.metadata].iter().any(|p| matches!(p, Profile::Raid1c3 | Profile::Raid1c4)) {
+        true => incompat::RAID1C34,
+        false => 0,
+    }
+}
+
 /// Writes blocks, then superblocks.
-pub fn write(device: &dyn Device, plan: &Plan, options: &MkfsOptions) -> io::Result<()> {
+pub fn write(devices: &[Arc<dyn Device>], plan: &Plan, options: &MkfsOptions) -> io::Result<()> {
     let put = |chunk: &Chunk, bytenr: u64, bytes: &[u8]| {
-        chunk.stripes.iter().try_for_each(|&stripe| {
-            device.write_at(stripe + (bytenr - chunk.logical), &[IoSlice::new(bytes)])
+        (0..chunk.copies()).try_for_each(|mirror| {
+            // a block never reaches over the end of a stripe
+            let place = chunk.place(bytenr, mirror);
+            devices[place.devid as usize - 1].write_at(place.physical, &[IoSlice::new(bytes)])
         })
     };
     let chunk_items = chunk_tree(plan, options);
@@ -393,13 +489,15 @@ pub fn write(device: &dyn Device, plan: &Plan, options: &MkfsOptions) -> io::Res
         };
         put(&plan.metadata, plan.bytenr(i), &block(plan, options, plan.bytenr(i), tree, &items))?;
     }
-    device.flush()?;
-    let sb = superblock(plan, options);
-    for offset in OFFSETS.into_iter().filter(|o| o + SIZE as u64 <= plan.size) {
-        let mut copy = sb.clone();
-        copy.bytenr = offset.into();
-        copy.csum = options.csum.sum(&copy.as_bytes()[32..]);
-        device.write_at(offset, &[IoSlice::new(copy.as_bytes())])?;
+    devices.iter().try_for_each(|device| device.flush())?;
+    for (device, member) in devices.iter().zip(&plan.members) {
+        let sb = superblock(plan, member, options);
+        for offset in OFFSETS.into_iter().filter(|o| o + SIZE as u64 <= member.size) {
+            let mut copy = sb.clone();
+            copy.bytenr = offset.into();
+            copy.csum = options.csum.sum(&copy.as_bytes()[32..]);
+            device.write_at(offset, &[IoSlice::new(copy.as_bytes())])?;
+        }
     }
     Ok(())
 }

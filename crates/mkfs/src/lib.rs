@@ -9,6 +9,8 @@ mod signature;
 
 pub use signature::found as existing_signature;
 
+pub use buttery_disk::profile::Profile;
+
 use buttery::{Time, uuid};
 use buttery_codec::CsumType;
 use buttery_device::Device;
@@ -17,13 +19,6 @@ use buttery_engine::{Engine, OpenOptions};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use thiserror::Error;
-
-/// How copies are kept on the one device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Profile {
-    Single,
-    Dup,
-}
 
 /// What to make.
 #[derive(Clone, Debug)]
@@ -39,7 +34,7 @@ pub struct MkfsOptions {
     pub metadata: Profile,
     pub data: Profile,
     pub csum: CsumType,
-    /// The size of the file system in bytes; the device's, if absent.
+    /// The size of each device in bytes; its own, if absent.
     pub byte_count: Option<u64>,
     pub block_group_tree: bool,
     /// Discard the whole device first.
@@ -90,18 +85,27 @@ pub struct Made {
 /// Bytes at the device's beginning that are cleared.
 const CLEAR: u64 = 2 << 20;
 
-/// Makes a file system. What the device held is lost.
+/// Makes a file system on one device. What it held is lost.
 pub fn make(device: &Arc<dyn Device>, options: &MkfsOptions) -> Result<Made, Error> {
+    make_on(std::slice::from_ref(device), options)
+}
+
+/// Makes a file system on devices, which get the numbers 1, 2, 3 and so on. What they held is lost.
+pub fn make_on(devices: &[Arc<dyn Device>], options: &MkfsOptions) -> Result<Made, Error> {
     check(options)?;
-    let plan = layout::Plan::new(device.len_bytes(), options)?;
-    let failed = |source| Error::Device { device: device.name().to_owned(), source };
-    if options.discard {
-        device.discard(0, device.len_bytes()).map_err(failed)?;
+    let plan = layout::Plan::new(devices, options)?;
+    for device in devices {
+        let failed = |source| Error::Device { device: device.name().to_owned(), source };
+        if options.discard {
+            device.discard(0, device.len_bytes()).map_err(failed)?;
+        }
+        clear(&**device).map_err(failed)?;
     }
-    clear(&**device).map_err(failed)?;
-    layout::write(&**device, &plan, options).map_err(failed)?;
-    device.flush().map_err(failed)?;
-    let engine = Engine::open_writable(vec![device.clone()], OpenOptions::default())?;
+    let all = || devices.iter().map(|d| d.name()).collect::<Vec<_>>().join(", ");
+    let failed = |source| Error::Device { device: all(), source };
+    layout::write(devices, &plan, options).map_err(failed)?;
+    devices.iter().try_for_each(|device| device.flush()).map_err(failed)?;
+    let engine = Engine::open_writable(devices.to_vec(), OpenOptions::default())?;
     engine.add_first_trees(plan.now.into(), plan.top_uuid)?;
     engine.commit()?;
     Ok(Made { uuid: plan.fsid, size: plan.size, chunks: plan.chunk_sizes() })
@@ -115,6 +119,11 @@ fn check(options: &MkfsOptions) -> Result<(), Error> {
     }
     if !node.is_power_of_two() || !(4096..=65536).contains(&node) {
         return bad(format!("node size {node} is not a power of two from 4096 to 65536"));
+    }
+    for profile in [options.data, options.metadata] {
+        if profile.shape().parity > 0 {
+            return bad(format!("writing profile {} is not supported", profile.name()));
+        }
     }
     if options.label.len() > 255 || options.label.contains(&b'\n') || options.label.contains(&0) {
         return bad("a label has at most 255 bytes, and no line break".into());

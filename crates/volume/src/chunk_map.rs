@@ -2,6 +2,7 @@
 
 use buttery_disk::check::sb::{STRIPE_LEN, data_stripes};
 use buttery_disk::chunk::{ChunkItem, Stripe, bg};
+use buttery_disk::profile::Profile;
 use buttery_disk::zerocopy::FromBytes;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -54,12 +55,12 @@ impl Chunk {
 
     /// How many copies there are of each byte.
     pub fn copies(&self) -> usize {
-        match self.kind & bg::PROFILE_MASK {
-            bg::DUP | bg::RAID1 | bg::RAID10 => 2,
-            bg::RAID1C3 => 3,
-            bg::RAID1C4 => 4,
-            _ => 1,
-        }
+        self.profile().map_or(1, |profile| profile.shape().copies)
+    }
+
+    /// The profile; `None` if the bits are of several, which the tree checker does not pass.
+    pub fn profile(&self) -> Option<Profile> {
+        Profile::of(self.kind)
     }
 
     /// Bytes that the chunk takes on each of its devices' stripes.
@@ -80,6 +81,20 @@ impl Chunk {
         };
         let (devid, start) = self.stripes[index + mirror];
         Place { devid, physical: start + in_stripe, len: len.min(self.end() - logical) }
+    }
+
+    /// The logical address of byte `offset` of a stripe, and how many bytes from there on lie together; the other way
+    /// round than [`place`](Self::place). For profiles without parity.
+    pub fn logical_of(&self, stripe: usize, offset: u64) -> (u64, u64) {
+        let sub = match self.kind & bg::PROFILE_MASK {
+            bg::RAID0 => 1,
+            bg::RAID10 => self.sub_stripes.max(1) as usize,
+            _ => return (self.logical + offset, self.len - offset),
+        };
+        let columns = (self.stripes.len() / sub) as u64;
+        let (row, within) = (offset / STRIPE_LEN, offset % STRIPE_LEN);
+        let nr = row * columns + (stripe / sub) as u64;
+        (self.logical + nr * STRIPE_LEN + within, STRIPE_LEN - within)
     }
 
     fn striped(offset: u64, columns: u64, sub: u64) -> (usize, u64, u64) {
@@ -152,6 +167,21 @@ mod tests {
         assert_eq!(devs(0), [1, 2]);
         assert_eq!(devs(65536), [3, 4]);
         assert_eq!(devs(131072), [1, 2]);
+    }
+
+    #[test]
+    fn stripes_lead_back_to_addresses() {
+        for (kind, sub, n) in [(bg::RAID0, 1, 3), (bg::RAID10, 2, 4), (bg::RAID1, 1, 2), (bg::DUP, 1, 2)] {
+            let c = chunk(bg::DATA | kind, sub, n);
+            let c = Chunk { len: c.len / 3 / 65536 * 3 * 65536, ..c };
+            for at in (0..c.len).step_by(28 << 10).map(|offset| c.logical + offset) {
+                for mirror in 0..c.copies() {
+                    let place = c.place(at, mirror);
+                    let stripe = c.stripes.iter().position(|&(devid, _)| devid == place.devid).unwrap();
+                    assert_eq!(c.logical_of(stripe, place.physical - c.stripes[stripe].1), (at, place.len));
+                }
+            }
+        }
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub(crate) struct Faults {
     counts: [AtomicU64; 5],
     /// They are not on the device yet.
     changed: AtomicBool,
+    /// The device missed writes that others have.
+    pub(crate) stale: AtomicBool,
 }
 
 /// Why a copy was not taken.

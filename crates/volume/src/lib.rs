@@ -11,6 +11,7 @@ mod error;
 mod faults;
 mod open;
 mod read;
+mod standing;
 pub mod walk;
 mod write;
 
@@ -23,6 +24,7 @@ pub use open::OpenOptions;
 use buttery_codec::CsumType;
 use buttery_device::Device;
 use buttery_disk::check::Context;
+use buttery_disk::chunk::DevItem;
 use buttery_disk::superblock::Superblock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,6 +43,8 @@ pub struct Volume {
     /// Which fsids tree blocks may carry: the file system's, and those of its seeds.
     fsids: Vec<[u8; 16]>,
     writable: bool,
+    /// The items of all devices, as they were at the opening.
+    items: Vec<DevItem>,
     missing: Vec<u64>,
 }
 
@@ -73,6 +77,11 @@ impl Volume {
     /// The devices that are there, by id.
     pub fn devices(&self) -> &BTreeMap<u64, Arc<dyn Device>> {
         &self.devices
+    }
+
+    /// The items of all devices of the file system, as the chunk tree had them at the opening.
+    pub fn device_items(&self) -> &[DevItem] {
+        &self.items
     }
 
     /// The ids of devices that are missing from a degraded volume.

@@ -45,6 +45,11 @@ impl Volume {
         }
         let items = volume.read_chunk_tree(options.use_backup_root)?;
         volume.check_devices(&members, &items, options.degraded)?;
+        volume.items = items;
+        volume.find_stale(&members, &main);
+        if options.writable {
+            volume.check_copies()?;
+        }
         Ok(volume)
     }
 
@@ -69,6 +74,7 @@ impl Volume {
             csum,
             fsids: vec![main.block_fsid()],
             writable: options.writable,
+            items: Vec::new(),
             missing: Vec::new(),
         })
     }
@@ -146,6 +152,26 @@ impl Volume {
             self.add_chunk(key, &data)?;
         }
         Ok(devices)
+    }
+
+    /// A device whose superblock is older than the others' missed what was written since.
+    fn find_stale(&self, members: &[Member], main: &Superblock) {
+        for member in members.iter().filter(|m| !m.is_seed()) {
+            if member.sb.generation.get() < main.generation.get() {
+                self.set_stale(member.sb.dev_item.devid.get());
+            }
+        }
+    }
+
+    /// What is written to must have a copy of everything.
+    fn check_copies(&self) -> Result<(), Error> {
+        let missing = |devid| !self.devices.contains_key(&devid);
+        let Some(logical) = self.chunk_lost_without(&missing) else { return Ok(()) };
+        let which: Vec<String> = self.missing.iter().chain(&self.stale()).map(u64::to_string).collect();
+        Err(Error::Inconsistent(format!(
+            "chunk {logical} has no current copy without device {}: only reading is possible",
+            which.join(" and ")
+        )))
     }
 
     /// Every device that the chunk tree has must be there and be what it says.

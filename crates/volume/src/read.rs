@@ -3,6 +3,7 @@
 use crate::{Attempt, BlockError, Chunk, Error, Fault, Unfit, Volume};
 use buttery_disk::Node;
 use buttery_disk::check::{Context, Expect, check_block};
+use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 
 impl Volume {
@@ -41,13 +42,13 @@ impl Volume {
         verify: &dyn Fn(&[u8]) -> Result<(), Unfit>,
     ) -> Result<(), Error> {
         let chunk = self.chunk_of(logical, buf.len() as u64)?;
-        let mut tries = Vec::new();
-        for mirror in 0..chunk.copies() {
+        let (mut tries, mut unfit_mirrors) = (Vec::new(), Vec::new());
+        for mirror in self.order(&chunk, logical) {
             let rule = match self.read_mirror(&chunk, logical, buf, mirror) {
                 Ok(()) => match verify(buf) {
                     Ok(()) => {
-                        if self.writable && mirror > 0 {
-                            self.repair(&chunk, logical, buf, mirror);
+                        if self.writable {
+                            self.repair(&chunk, logical, buf, &unfit_mirrors);
                         }
                         return Ok(());
                     }
@@ -59,6 +60,7 @@ impl Volume {
                 Err(error) => error.to_string(),
             };
             let place = chunk.place(logical, mirror);
+            unfit_mirrors.push(mirror);
             tries.push(Attempt { device: self.device_name(place.devid), physical: place.physical, rule });
         }
         Err(Box::new(BlockError { bytenr: logical, tries }).into())
@@ -69,7 +71,8 @@ impl Volume {
         let (mut at, mut done) = (logical, 0);
         while done < buf.len() {
             let chunk = self.chunk_of(at, 1)?;
-            let take = ((chunk.end() - at) as usize).min(buf.len() - done);
+            // in a striped profile, each stripe has its own devices to choose from
+            let take = (chunk.place(at, 0).len as usize).min(buf.len() - done);
             self.read_verified(at, &mut buf[done..done + take], &|_| Ok(()))?;
             at += take as u64;
             done += take;
@@ -77,9 +80,16 @@ impl Volume {
         Ok(())
     }
 
-    fn repair(&self, chunk: &Chunk, logical: u64, good: &[u8], good_mirror: usize) {
-        for mirror in 0..good_mirror {
-            let _ = self.write_mirror(chunk, logical, good, mirror);
+    /// Overwrites copies that are no good. That one cannot be is no error: it is counted.
+    fn repair(&self, chunk: &Chunk, logical: u64, good: &[u8], mirrors: &[usize]) {
+        for &mirror in mirrors {
+            let mut done = 0;
+            while done < good.len() {
+                let place = chunk.place(logical + done as u64, mirror);
+                let take = (place.len as usize).min(good.len() - done);
+                let _ = self.write_place(place, &[IoSlice::new(&good[done..done + take])], take);
+                done += take;
+            }
         }
     }
 
@@ -97,9 +107,7 @@ impl Volume {
         while done < buf.len() {
             let place = chunk.place(logical + done as u64, mirror);
             let take = (place.len as usize).min(buf.len() - done);
-            let Some(device) = self.devices.get(&place.devid) else {
-                return Err(Error::Inconsistent(format!("device {} is missing", place.devid)));
-            };
+            let device = self.device(place.devid)?;
             let result = device.read_at(place.physical, &mut buf[done..done + take]);
             self.counted(place.devid, Fault::Read, result, ("read", place.physical, take))?;
             done += take;

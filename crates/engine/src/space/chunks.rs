@@ -1,21 +1,22 @@
 //! Making chunks when space is needed, and removing empty ones.
 
 use super::group::{Class, Group};
+use super::place::{DeviceRoom, Placed, place};
 use super::{free_space_tree as fst, load, reserve};
 use crate::txn::{Purpose, Trans};
 use crate::{Engine, Error, Result};
 use buttery_disk::check::sb::STRIPE_LEN;
 use buttery_disk::chunk::{BlockGroupItem, ChunkItem, DevExtent, DevItem, Stripe, bg};
 use buttery_disk::key::DiskKey;
+use buttery_disk::profile::Profile;
 use buttery_disk::superblock::SYS_CHUNK_ARRAY_SIZE;
 use buttery_disk::zerocopy::{FromBytes, IntoBytes};
 use buttery_disk::{Key, TreeId, item, objectid};
 use buttery_volume::Chunk;
+use std::collections::BTreeMap;
 
 /// Devices keep their first mebibyte to themselves.
 const DEVICE_RESERVED: u64 = 1 << 20;
-/// Chunks are at least this large, unless the device has less.
-const CHUNK_MIN: u64 = 1 << 20;
 
 /// Makes a chunk for a class. Answers whether there was room for one.
 pub(crate) fn allocate(engine: &Engine, class: Class) -> Result<bool> {
@@ -30,65 +31,60 @@ pub(crate) fn allocate(engine: &Engine, class: Class) -> Result<bool> {
 
 fn make(engine: &Engine, class: Class) -> Result<bool> {
     let writer = engine.writer()?;
-    let flags = writer.space.new_chunk_flags(class);
-    let Some((len, stripes)) = find_place(engine, class, flags)? else { return Ok(false) };
+    let devices = device_count(engine)?;
+    let flags = writer.space.new_chunk_flags(class, devices);
+    let Some(placed) = find_place(engine, class, flags)? else { return Ok(false) };
     if writer.space.available(Class::System) < 8 * engine.store().nodesize() as u64 && class != Class::System
     {
         // the chunk tree needs blocks for what follows
-        let system = writer.space.new_chunk_flags(Class::System);
-        if let Some((len, stripes)) = find_place(engine, Class::System, system)? {
-            insert(engine, system, len, &stripes)?;
+        let system = writer.space.new_chunk_flags(Class::System, devices);
+        if let Some(placed) = find_place(engine, Class::System, system)? {
+            insert(engine, system, placed)?;
             return make(engine, class);
         }
         return Ok(false);
     }
-    insert(engine, flags, len, &stripes)?;
+    insert(engine, flags, placed)?;
     Ok(true)
 }
 
-/// How large a chunk to make, and where its stripes go.
-fn find_place(engine: &Engine, class: Class, flags: u64) -> Result<Option<(u64, Vec<u64>)>> {
-    let writer = engine.writer()?;
-    let total = writer.sb.lock().dev_item.total_bytes.get();
-    let most = match class {
-        Class::Data => 1 << 30,
-        Class::Metadata if total > 50 << 30 => 1 << 30,
-        Class::Metadata => 256 << 20,
-        Class::System => 32 << 20,
-    };
-    let want = (total / 10).min(most).max(CHUNK_MIN) / STRIPE_LEN * STRIPE_LEN;
-    let copies = if flags & bg::DUP != 0 { 2 } else { 1 };
-    let holes = device_holes(engine, total)?;
-    let mut len = want;
-    loop {
-        let mut places = Vec::new();
-        for &(start, size) in &holes {
-            let mut at = start;
-            while places.len() < copies && at + len <= start + size {
-                places.push(at);
-                at += len;
-            }
-        }
-        if places.len() == copies {
-            return Ok(Some((len, places)));
-        }
-        // smaller, down to the least
-        let next = (len / 2 / STRIPE_LEN * STRIPE_LEN).max(CHUNK_MIN);
-        if next >= len {
-            return Ok(None);
-        }
-        len = next;
-    }
+/// How many devices can take new chunks.
+fn device_count(engine: &Engine) -> Result<usize> {
+    let devices = engine.writer()?.devices.lock();
+    Ok(devices.keys().filter(|&&devid| engine.volume().is_current(devid)).count())
 }
 
-/// What no chunk occupies of the device: start and length, in stripes, largest first where they are equal.
-fn device_holes(engine: &Engine, total: u64) -> Result<Vec<(u64, u64)>> {
-    let mut taken: Vec<(u64, u64)> = Vec::new();
-    for chunk in engine.volume().chunks().all() {
+/// How large a chunk to make, and where its stripes go.
+fn find_place(engine: &Engine, class: Class, flags: u64) -> Result<Option<Placed>> {
+    let profile = Profile::of(flags)
+        .ok_or_else(|| Error::Corrupt(format!("a chunk of several profiles: {flags:#x}").into()))?;
+    Ok(place(&device_rooms(engine)?, class, profile))
+}
+
+/// What no chunk occupies of the devices that are there and missed nothing.
+fn device_rooms(engine: &Engine) -> Result<Vec<DeviceRoom>> {
+    let volume = engine.volume();
+    let mut taken: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
+    for chunk in volume.chunks().all() {
         let size = chunk.stripe_size();
-        taken.extend(chunk.stripes.iter().map(|&(_, physical)| (physical, size)));
+        for &(devid, physical) in &chunk.stripes {
+            taken.entry(devid).or_default().push((physical, size));
+        }
     }
-    taken.sort_unstable();
+    let devices = engine.writer()?.devices.lock();
+    let usable = devices.values().filter(|item| volume.is_current(item.devid.get()));
+    let rooms = usable.map(|item| {
+        let (devid, total) = (item.devid.get(), item.total_bytes.get());
+        let mut taken = taken.remove(&devid).unwrap_or_default();
+        taken.sort_unstable();
+        let free = total.saturating_sub(item.bytes_used.get());
+        DeviceRoom { devid, total, free, holes: holes(&taken, total) }
+    });
+    Ok(rooms.collect())
+}
+
+/// The parts of a device that are not taken, in whole stripes.
+fn holes(taken: &[(u64, u64)], total: u64) -> Vec<(u64, u64)> {
     let (mut at, mut holes) = (DEVICE_RESERVED, Vec::new());
     let mut push = |from: u64, to: u64| {
         let from = from.next_multiple_of(STRIPE_LEN);
@@ -96,29 +92,20 @@ fn device_holes(engine: &Engine, total: u64) -> Result<Vec<(u64, u64)>> {
             holes.push((from, (to - from) / STRIPE_LEN * STRIPE_LEN));
         }
     };
-    for (start, len) in taken {
+    for &(start, len) in taken {
         push(at, start);
         at = at.max(start + len);
     }
     push(at, total);
-    Ok(holes)
+    holes
 }
 
-fn insert(engine: &Engine, flags: u64, len: u64, places: &[u64]) -> Result<()> {
+fn insert(engine: &Engine, flags: u64, placed: Placed) -> Result<()> {
     let writer = engine.writer()?;
-    let (devid, dev_uuid) = {
-        let sb = writer.sb.lock();
-        (sb.dev_item.devid.get(), sb.dev_item.uuid)
-    };
     let logical = engine.volume().chunks().all().last().map_or(1 << 20, |c| c.end());
-    let chunk = Chunk {
-        logical,
-        len,
-        kind: flags,
-        sub_stripes: 1,
-        stripes: places.iter().map(|&p| (devid, p)).collect(),
-    };
-    let in_array = size_of::<DiskKey>() + size_of::<ChunkItem>() + places.len() * size_of::<Stripe>();
+    let sub_stripes = Profile::of(flags).map_or(1, Profile::sub_stripes);
+    let chunk = Chunk { logical, len: placed.len, kind: flags, sub_stripes, stripes: placed.stripes };
+    let in_array = size_of::<DiskKey>() + size_of::<ChunkItem>() + chunk.stripes.len() * size_of::<Stripe>();
     let array_len = writer.sb.lock().sys_chunk_array_size.get() as usize;
     if flags & bg::SYSTEM != 0 && array_len + in_array > SYS_CHUNK_ARRAY_SIZE {
         return Err(Error::NoSpace);
@@ -131,14 +118,14 @@ fn insert(engine: &Engine, flags: u64, len: u64, places: &[u64]) -> Result<()> {
         .chunks()
         .insert(chunk.clone())
         .map_err(|c| Error::Corrupt(format!("a new chunk would overlap {}", c.logical).into()))?;
-    let result = insert_items(&mut trans, &chunk, dev_uuid);
+    let result = insert_items(&mut trans, &chunk);
     if result.is_ok() {
-        writer.space.add_group(Group::new_empty(logical, len, flags, &excluded));
+        writer.space.add_group(Group::new_empty(logical, chunk.len, flags, &excluded));
     }
     trans.end(result)
 }
 
-fn insert_items(trans: &mut Trans<'_>, chunk: &Chunk, dev_uuid: [u8; 16]) -> Result<()> {
+fn insert_items(trans: &mut Trans<'_>, chunk: &Chunk) -> Result<()> {
     let engine = trans.engine();
     let size = chunk.stripe_size();
     let dev_tree = engine.tree(TreeId(objectid::DEV_TREE))?;
@@ -153,8 +140,8 @@ fn insert_items(trans: &mut Trans<'_>, chunk: &Chunk, dev_uuid: [u8; 16]) -> Res
         };
         dev_tree.write(trans).insert(Key::new(devid, item::DEV_EXTENT, physical), extent.as_bytes())?;
     }
-    change_device_use(trans, (size * chunk.stripes.len() as u64) as i64)?;
-    let data = chunk_item(engine, chunk, dev_uuid);
+    change_device_use(trans, chunk, size as i64)?;
+    let data = chunk_item(engine, chunk)?;
     let key = Key::new(objectid::FIRST_CHUNK_TREE, item::CHUNK_ITEM, chunk.logical);
     engine.chunk_tree().write(trans).insert(key, &data)?;
     if chunk.kind & bg::SYSTEM != 0 {
@@ -172,7 +159,7 @@ fn insert_items(trans: &mut Trans<'_>, chunk: &Chunk, dev_uuid: [u8; 16]) -> Res
     fst::create(trans, chunk.logical, chunk.len)
 }
 
-fn chunk_item(engine: &Engine, chunk: &Chunk, dev_uuid: [u8; 16]) -> Vec<u8> {
+fn chunk_item(engine: &Engine, chunk: &Chunk) -> Result<Vec<u8>> {
     let sector = engine.volume().context().sectorsize;
     let fixed = ChunkItem {
         length: chunk.len.into(),
@@ -183,30 +170,38 @@ fn chunk_item(engine: &Engine, chunk: &Chunk, dev_uuid: [u8; 16]) -> Vec<u8> {
         io_width: (STRIPE_LEN as u32).into(),
         sector_size: sector.into(),
         num_stripes: (chunk.stripes.len() as u16).into(),
-        sub_stripes: 1.into(),
+        sub_stripes: chunk.sub_stripes.into(),
     };
+    let devices = engine.writer()?.devices.lock();
     let mut data = fixed.as_bytes().to_vec();
     for &(devid, physical) in &chunk.stripes {
-        let stripe = Stripe { devid: devid.into(), offset: physical.into(), dev_uuid };
+        let device = devices.get(&devid).ok_or_else(|| no_item(devid))?;
+        let stripe = Stripe { devid: devid.into(), offset: physical.into(), dev_uuid: device.uuid };
         data.extend_from_slice(stripe.as_bytes());
     }
-    data
+    Ok(data)
 }
 
-/// The device item says how much of the device chunks occupy, in the chunk tree and in the superblock.
-fn change_device_use(trans: &mut Trans<'_>, by: i64) -> Result<()> {
-    let engine = trans.engine();
-    let devid = trans.writer().sb.lock().dev_item.devid.get();
+fn no_item(devid: u64) -> Error {
     let key = Key::new(objectid::DEV_ITEMS, item::DEV_ITEM, devid);
-    let used = engine.chunk_tree().write(trans).modify(key, |data| {
-        let item = DevItem::mut_from_bytes(data).ok()?;
-        let used = item.bytes_used.get().checked_add_signed(by)?;
-        item.bytes_used = used.into();
-        Some(used)
-    })?;
-    let used =
-        used.ok_or_else(|| Error::corrupt(TreeId(objectid::CHUNK_TREE), key, "bytes_used is wrong"))?;
-    trans.writer().sb.lock().dev_item.bytes_used = used.into();
+    Error::corrupt(TreeId(objectid::CHUNK_TREE), key, "a chunk lies on a device that has no item")
+}
+
+/// The device items say how much of each device chunks occupy, in the chunk tree and in the superblocks. Each stripe of
+/// the chunk changes its device's by so much.
+fn change_device_use(trans: &mut Trans<'_>, chunk: &Chunk, by: i64) -> Result<()> {
+    let engine = trans.engine();
+    for &(devid, _) in &chunk.stripes {
+        let key = Key::new(objectid::DEV_ITEMS, item::DEV_ITEM, devid);
+        let changed = engine.chunk_tree().write(trans).modify(key, |data| {
+            let item = DevItem::mut_from_bytes(data).ok()?;
+            item.bytes_used = item.bytes_used.get().checked_add_signed(by)?.into();
+            Some(*item)
+        })?;
+        let changed = changed
+            .ok_or_else(|| Error::corrupt(TreeId(objectid::CHUNK_TREE), key, "bytes_used is wrong"))?;
+        trans.writer().devices.lock().insert(devid, changed);
+    }
     Ok(())
 }
 
@@ -276,7 +271,7 @@ fn remove_items(trans: &mut Trans<'_>, group: &Group) -> Result<()> {
     for &(devid, physical) in &chunk.stripes {
         dev_tree.write(trans).remove(Key::new(devid, item::DEV_EXTENT, physical))?;
     }
-    change_device_use(trans, -((chunk.stripe_size() * chunk.stripes.len() as u64) as i64))?;
+    change_device_use(trans, &chunk, -(chunk.stripe_size() as i64))?;
     let key = Key::new(objectid::FIRST_CHUNK_TREE, item::CHUNK_ITEM, chunk.logical);
     engine.chunk_tree().write(trans).remove(key)
 }

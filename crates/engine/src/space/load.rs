@@ -89,18 +89,19 @@ pub(crate) fn set_free(engine: &Engine, group: &Group, free: FreeRanges) {
     group.set_free(free, &excluded);
 }
 
-/// The logical ranges of a chunk under which a device has a copy of the superblock. For profiles that keep whole
-/// copies on each stripe.
+/// The logical ranges of a chunk under which a device has a copy of the superblock. For profiles without parity.
 pub(crate) fn super_stripes(chunk: &Chunk) -> Vec<(u64, u64)> {
-    let mut out: Vec<(u64, u64)> = Vec::new();
-    for &(_, physical) in &chunk.stripes {
+    let (mut out, size): (Vec<(u64, u64)>, u64) = (Vec::new(), chunk.stripe_size());
+    for (stripe, &(_, physical)) in chunk.stripes.iter().enumerate() {
         for offset in OFFSETS {
-            let (start, end) = (offset.max(physical), (offset + SUPER_STRIPE).min(physical + chunk.len));
-            if start < end {
-                let range = (chunk.logical + (start - physical), end - start);
-                if !out.contains(&range) {
-                    out.push(range);
+            let (mut at, end) = (offset.max(physical), (offset + SUPER_STRIPE).min(physical + size));
+            while at < end {
+                let (logical, together) = chunk.logical_of(stripe, at - physical);
+                let len = together.min(end - at);
+                if !out.contains(&(logical, len)) {
+                    out.push((logical, len));
                 }
+                at += len;
             }
         }
     }
@@ -123,6 +124,13 @@ mod tests {
             stripes: vec![(1, 40 << 20), (1, 72 << 20)],
         };
         assert_eq!(super_stripes(&chunk), [((1 << 30) + (24 << 20), 65536)]);
+        let striped = Chunk {
+            kind: bg::DATA | bg::RAID0,
+            stripes: vec![(1, 60 << 20), (2, 64 << 20)],
+            ..chunk.clone()
+        };
+        // 4 MiB into the first stripe; at the very beginning of the second
+        assert_eq!(super_stripes(&striped), [((1 << 30) + 65536, 65536), ((1 << 30) + (8 << 20), 65536)]);
         let other = Chunk { stripes: vec![(1, 34 << 20), (1, 64 << 20)], ..chunk };
         assert_eq!(super_stripes(&other), [(1 << 30, 65536), ((1 << 30) + (30 << 20), 65536)]);
     }

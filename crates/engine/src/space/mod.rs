@@ -8,6 +8,7 @@ pub(crate) mod chunks;
 pub(crate) mod free_space_tree;
 mod group;
 mod load;
+mod place;
 mod ranges;
 mod rebuild;
 pub(crate) mod reserve;
@@ -20,6 +21,7 @@ pub(crate) use rebuild::rebuild;
 
 use crate::{Error, Result};
 use buttery_disk::chunk::bg;
+use buttery_disk::profile::Profile;
 use buttery_disk::{TreeId, objectid};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -72,8 +74,8 @@ impl Space {
         self.chunk_tree_uuid
     }
 
-    /// Type and profile bits for a new chunk of a class.
-    pub(crate) fn new_chunk_flags(&self, class: Class) -> u64 {
+    /// Type and profile bits for a new chunk of a class, where so many devices can take one.
+    pub(crate) fn new_chunk_flags(&self, class: Class, devices: usize) -> u64 {
         let mixed = self.is_mixed();
         let types = match class {
             Class::System => bg::SYSTEM,
@@ -81,9 +83,13 @@ impl Space {
             Class::Metadata => bg::METADATA,
             Class::Data => bg::DATA,
         };
-        // an image on its way from single to dup has both; new chunks take the safer one
         let class = if mixed && class != Class::System { Class::Metadata } else { class };
-        types | (self.profiles[class as usize] & bg::DUP)
+        // an image on its way from one profile to another has both; new chunks take the safest for which there are
+        // devices enough, and single where there are not
+        let has = self.profiles[class as usize];
+        let fits = |profile: &Profile| profile.bits() & has != 0 && profile.shape().devices_min <= devices;
+        let profile = Profile::ALL.into_iter().find(fits).unwrap_or(Profile::Single);
+        types | profile.bits()
     }
 
     /// Whether data and metadata share their groups.

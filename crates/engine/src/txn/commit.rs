@@ -9,7 +9,7 @@ use crate::space::free_space_tree;
 use crate::store::Block;
 use crate::tree::Tree;
 use crate::{Engine, Error, Result, device_stats, extent, space, subvol};
-use buttery_disk::chunk::BlockGroupItem;
+use buttery_disk::chunk::{BlockGroupItem, DevItem};
 use buttery_disk::root::RootItem;
 use buttery_disk::superblock::{RootBackup, Superblock, flags};
 use buttery_disk::zerocopy::{FromBytes, IntoBytes};
@@ -39,6 +39,8 @@ fn run_references(trans: &mut Trans<'_>, free_space: &mut free_space_tree::Chang
 struct Frozen {
     blocks: Vec<(u64, Arc<Block>)>,
     sb: Superblock,
+    /// The device items, each for its own superblock.
+    devices: Vec<DevItem>,
     id: u64,
 }
 
@@ -174,7 +176,8 @@ impl Engine {
         let sb = self.next_superblock(id)?;
         let mut blocks = self.store.take_dirty_list(id);
         blocks.sort_unstable_by_key(|(bytenr, _)| *bytenr);
-        Ok(Frozen { blocks, sb, id })
+        let devices = self.writer()?.devices.lock().values().copied().collect();
+        Ok(Frozen { blocks, sb, devices, id })
     }
 
     /// Takes the snapshots that wait; all that others changed in this transaction is in the trees.
@@ -306,8 +309,7 @@ impl Engine {
         let written = writer.txn.written();
         volume.flush()?;
         writer.txn.flushed(written);
-        let devid = frozen.sb.dev_item.devid.get();
-        volume.write_super(devid, &frozen.sb)?;
+        volume.write_supers(&frozen.sb, &frozen.devices)?;
         volume.flush()?;
         writer.txn.committed.store(frozen.id, Ordering::Release);
         // before any of its blocks can leave memory
