@@ -1,10 +1,10 @@
-//! `buttery mkfs`: a new file system on one device or image file.
+//! `buttery mkfs`: a new file system on one or several devices or image files.
 
 use anyhow::{Context, Result, bail};
 use buttery::{Time, parse_size, uuid};
 use buttery_codec::CsumType;
 use buttery_device::{Access, Device, FileDevice, Window};
-use buttery_mkfs::{MkfsOptions, Profile, existing_signature, make};
+use buttery_mkfs::{MkfsOptions, Profile, existing_signature};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -29,38 +29,41 @@ pub struct Args {
     /// Bytes of a sector; only 4k is supported
     #[arg(short = 's', long, default_value = "4k", value_parser = parse_u32)]
     sectorsize: u32,
-    /// Profile of metadata: single or dup
-    #[arg(short = 'm', long, default_value = "dup", value_parser = parse_profile)]
-    metadata: Profile,
-    /// Profile of data: single or dup
+    /// Profile of metadata: single, dup, raid0, raid1, raid1c3, raid1c4 or raid10; if not given, dup on one device and
+    /// raid1 on several
+    #[arg(short = 'm', long, value_parser = parse_profile)]
+    metadata: Option<Profile>,
+    /// Profile of data: as for metadata
     #[arg(short = 'd', long, default_value = "single", value_parser = parse_profile)]
     data: Profile,
     /// The checksum: crc32c, xxhash, sha256 or blake2
     #[arg(long, alias = "checksum", default_value = "crc32c", value_parser = parse_csum)]
     csum: CsumType,
-    /// The size of the file system; the device's if not given
+    /// The bytes to use of each device; all of it if not given
     #[arg(short = 'b', long = "byte-count", value_parser = parse_bytes)]
     byte_count: Option<u64>,
     /// Features to turn on, or with ^ off: block-group-tree, free-space-tree, no-holes, skinny-metadata, extref
     #[arg(short = 'O', long = "features", value_delimiter = ',')]
     features: Vec<String>,
-    /// Make the image file first, sparse, with this size
+    /// Make the image files first, sparse, with this size each
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     create: Option<u64>,
     /// Say nothing
     #[arg(short = 'q', long)]
     quiet: bool,
-    /// The device or image file
-    device: PathBuf,
+    /// The devices or image files
+    #[arg(required = true)]
+    devices: Vec<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
+    let by_number = if args.devices.len() > 1 { Profile::Raid1 } else { Profile::Dup };
     let mut options = MkfsOptions {
         label: args.label.clone().into_bytes(),
         uuid: args.uuid,
         nodesize: args.nodesize,
         sectorsize: args.sectorsize,
-        metadata: args.metadata,
+        metadata: args.metadata.unwrap_or(by_number),
         data: args.data,
         csum: args.csum,
         byte_count: args.byte_count,
@@ -71,10 +74,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for feature in &args.features {
         set_feature(&mut options, feature)?;
     }
-    if let Some(size) = args.create {
-        create_file(&args.device, size)?;
+    if let Some(profile) = [options.data, options.metadata].into_iter().find(|p| p.shape().parity > 0) {
+        bail!("writing profile {} is not supported yet", profile.name());
     }
-    let made = make_on(&args.device, &options, args.force)?;
+    if let Some(size) = args.create {
+        args.devices.iter().try_for_each(|path| create_file(path, size))?;
+    }
+    let made = make_on(&args.devices, &options, args.force)?;
     if !args.quiet {
         println!("UUID:               {}", uuid_text(&made.uuid));
         println!("Label:              {}", if args.label.is_empty() { "(null)" } else { &args.label });
@@ -83,20 +89,26 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         println!("Filesystem size:    {} bytes", made.size);
         println!("Checksum:           {}", options.csum.name());
         println!("Metadata, data:     {}, {}", options.metadata.name(), options.data.name());
+        println!("Number of devices:  {}", args.devices.len());
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes a file system on a file or device, unless that holds something and `force` is not given.
-pub fn make_on(path: &Path, options: &MkfsOptions, force: bool) -> Result<buttery_mkfs::Made> {
-    let open = FileDevice::open(path, Access::Exclusive, Window::default());
-    let device: Arc<dyn Device> = Arc::new(open.with_context(|| path.display().to_string())?);
-    if let Some(what) = existing_signature(&*device)
-        && !force
-    {
-        bail!("{}: it appears to contain {what}; use -f to overwrite", path.display());
+/// Makes a file system on files or devices, unless one holds something and `force` is not given.
+pub fn make_on(paths: &[PathBuf], options: &MkfsOptions, force: bool) -> Result<buttery_mkfs::Made> {
+    let mut devices: Vec<Arc<dyn Device>> = Vec::new();
+    for path in paths {
+        let open = FileDevice::open(path, Access::Exclusive, Window::default());
+        let device = open.with_context(|| path.display().to_string())?;
+        if let Some(what) = existing_signature(&device)
+            && !force
+        {
+            bail!("{}: it appears to contain {what}; use -f to overwrite", path.display());
+        }
+        devices.push(Arc::new(device));
     }
-    make(&device, options).with_context(|| path.display().to_string())
+    let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+    buttery_mkfs::make_on(&devices, options).with_context(|| names.join(", "))
 }
 
 /// Makes a sparse file. One that is there must be as large already.
@@ -160,13 +172,9 @@ fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
 }
 
 fn parse_profile(text: &str) -> Result<Profile, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "single" => Ok(Profile::Single),
-        "dup" => Ok(Profile::Dup),
-        "raid0" | "raid1" | "raid10" | "raid1c3" | "raid1c4" | "raid5" | "raid6" => {
-            Err(format!("profile {text} needs several devices, which is not supported yet"))
-        }
-        _ => Err(format!("{text} is not a profile")),
+    match Profile::parse(text) {
+        Some(profile) => Ok(profile),
+        None => Err(format!("{text} is not a profile")),
     }
 }
 

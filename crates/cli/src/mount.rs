@@ -7,7 +7,7 @@ use crate::mkfs::{create_file, make_on, parse_bytes};
 use anyhow::{Context, Result, bail};
 use buttery::{Filesystem, Options};
 use buttery_fuse::{MountOptions, serve};
-use buttery_mkfs::MkfsOptions;
+use buttery_mkfs::{MkfsOptions, Profile};
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -24,7 +24,7 @@ pub struct Args {
     /// and cache=SIZE, csum_submit=, writeback_cache
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
-    /// Make the image file first, with this size, if it is not there; the directory too
+    /// Make the image files first, with this size each, if none is there; the directory too
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     create: Option<u64>,
     /// Stay in the foreground
@@ -93,7 +93,7 @@ fn serve_here(args: &Args) -> Result<ExitCode> {
     }
     options.clock = crate::mkfs::epoch()?;
     if let Some(size) = args.create {
-        create(&devices[0], dir, size)?;
+        create(devices, dir, size)?;
     }
     let dir = dir.canonicalize().with_context(|| dir.display().to_string())?;
     let fs = open(devices, &options)?;
@@ -110,12 +110,14 @@ fn serve_here(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn create(image: &Path, dir: &Path, size: u64) -> Result<()> {
-    if !image.exists() {
-        create_file(image, size)?;
-        let options = MkfsOptions { time: crate::mkfs::epoch()?, discard: false, ..MkfsOptions::default() };
-        if let Err(error) = make_on(image, &options, false) {
-            let _ = std::fs::remove_file(image);
+fn create(images: &[PathBuf], dir: &Path, size: u64) -> Result<()> {
+    if images.iter().all(|image| !image.exists()) {
+        images.iter().try_for_each(|image| create_file(image, size))?;
+        let metadata = if images.len() > 1 { Profile::Raid1 } else { Profile::Dup };
+        let time = crate::mkfs::epoch()?;
+        let options = MkfsOptions { time, discard: false, metadata, ..MkfsOptions::default() };
+        if let Err(error) = make_on(images, &options, false) {
+            images.iter().for_each(|image| drop(std::fs::remove_file(image)));
             return Err(error);
         }
     }

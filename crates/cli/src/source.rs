@@ -52,11 +52,10 @@ impl SourceArgs {
 
     /// Opens an image for writing. SOURCE_DATE_EPOCH, if set, is the time of everything that is written.
     pub fn open_writable(&self, image: &Path) -> Result<Filesystem> {
-        if !self.devices.is_empty() {
-            bail!("writing to a file system of several devices is not supported yet");
-        }
+        let paths: Vec<&Path> =
+            std::iter::once(image).chain(self.devices.iter().map(PathBuf::as_path)).collect();
         let options = Options { read_only: false, clock: crate::mkfs::epoch()?, ..self.options()? };
-        Filesystem::open_writable(&[image], &options).with_context(|| image.display().to_string())
+        Filesystem::open_writable(&paths, &options).with_context(|| image.display().to_string())
     }
 }
 

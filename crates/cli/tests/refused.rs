@@ -43,14 +43,29 @@ fn features_that_writing_does_not_keep() {
 }
 
 #[test]
-fn several_devices() {
+fn devices_that_are_missing() {
     for name in ["raid1", "raid0", "raid10"] {
         let image = golden::open(name).expect("a golden image");
+        let first = print(&image.files[0]);
         let target = format!("{}:/new", image.files[0].display());
-        // one device alone is missing the others; all of them are more than writing knows
-        buttery(&["subvolume", "create", &target]).fails(&["device", "missing"]);
-        buttery(&["subvolume", "create", "-d", &image.files[1].display().to_string(), &target])
-            .fails(&["several devices"]);
+        buttery(&["subvolume", "create", &target]).fails(&["device", "missing", "degraded"]);
+        if name == "raid0" {
+            buttery(&["subvolume", "create", "-o", "degraded", &target])
+                .fails(&["no current copy", "only reading is possible"]);
+        }
+        assert!(first == print(&image.files[0]), "something was written");
+    }
+}
+
+#[test]
+fn parity_is_not_made() {
+    let dir = buttery_judge::TempDir::new("parity").expect("a folder");
+    let names: Vec<String> = (0..4).map(|n| dir.join(format!("{n}")).display().to_string()).collect();
+    for profile in ["raid5", "raid6"] {
+        let mut words = vec!["mkfs", "--create", "200m", "-d", profile];
+        words.extend(names.iter().map(String::as_str));
+        buttery(&words).fails(&[profile, "not supported"]);
+        assert!(!Path::new(&names[0]).exists());
     }
 }
 

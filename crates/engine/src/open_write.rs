@@ -86,12 +86,9 @@ impl Engine {
         if self.volume().device_items().iter().any(|item| item.fsid != fsid) {
             return refuse("that stands on a seed");
         }
-        if sb.num_devices.get() != 1 || self.volume().devices().len() != 1 {
-            return refuse("of several devices");
-        }
         self.check_flags(sb)?;
         for chunk in self.volume().chunks().all() {
-            if chunk.kind & bg::PROFILE_MASK & !bg::DUP != 0 {
+            if chunk.kind & (bg::RAID5 | bg::RAID6) != 0 {
                 return refuse(&format!("with profile {}", bg::profile_name(chunk.kind)));
             }
         }

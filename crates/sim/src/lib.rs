@@ -13,7 +13,9 @@ pub mod facts;
 pub mod image;
 pub mod model;
 pub mod op;
+pub mod several;
 pub mod sim;
+pub mod turns;
 pub mod watched;
 
 pub use model::{Fail, Ino, Model};

@@ -7,11 +7,11 @@ use buttery::{FileId, Filesystem};
 use buttery_disk::objectid;
 use buttery_judge::check::{btrfs_check_data, kernel_scrub};
 use buttery_judge::guard::run;
-use buttery_judge::workload::rng::Rng;
-use buttery_judge::workload::{self, Data, Fill, Op, random, shapes};
-use buttery_judge::{Compare, Fact, ImageSpec, KernelImage, KernelMount, Kind, compare, kernel_image, walk};
+use buttery_judge::workload::{self, Op, random, shapes};
+use buttery_judge::{Compare, ImageSpec, KernelImage, KernelMount, compare, kernel_image, walk};
 use buttery_sim::sim::ownerless;
-use buttery_sim::{Model, Sim, Weights, facts, image};
+use buttery_sim::turns::{kernel_ops, mounted};
+use buttery_sim::{Sim, Weights, facts, image};
 use std::path::Path;
 use std::process::Command;
 
@@ -40,62 +40,18 @@ fn work(image: &KernelImage, seed: u64, rounds: usize, steps: usize) -> Result<(
         }
         fs.close().map_err(|e| format!("round {round}: close: {e}"))?;
         btrfs_check_data(file).map_err(|e| format!("round {round}: {e}"))?;
-        mounted(file, "subvolid=5", |top| {
+        mounted(&image.files, "subvolid=5", |top| {
             sim.compare_with(&walk(top).map_err(text)?).map_err(|e| format!("the kernel: {e}"))?;
             kernel_scrub(top)?;
             workload::run(top, &kernel_ops(&sim.model, seed * 77 + round as u64, round)).map_err(text)
         })?;
         btrfs_check_data(file).map_err(|e| format!("round {round}, after the kernel: {e}"))?;
-        let seen = mounted(file, "ro,subvolid=5", |top| walk(top).map_err(text))?;
+        let seen = mounted(&image.files, "ro,subvolid=5", |top| walk(top).map_err(text))?;
         let ours = facts::of_image(&image.files, "subvolid=5")?;
         compare(&ownerless(seen), &ownerless(ours), &Compare::default())
             .map_err(|e| format!("read again: {e}"))?;
     }
     Ok(())
-}
-
-/// What is done on a mount of the kernel's, which must not complain meanwhile.
-fn mounted<T>(
-    file: &Path,
-    options: &str,
-    work: impl FnOnce(&Path) -> Result<T, String>,
-) -> Result<T, String> {
-    let text = |e: std::io::Error| e.to_string();
-    let mount = KernelMount::one(file, options).map_err(text)?;
-    let result = work(mount.path())?;
-    mount.unmount_without_complaints().map_err(text)?;
-    Ok(result)
-}
-
-/// What the kernel does then: it changes files that there are, takes snapshots, deletes some, and begins new things.
-fn kernel_ops(model: &Model, seed: u64, round: usize) -> Vec<Op> {
-    let mut rng = Rng::new(seed);
-    let facts = model.facts();
-    let frozen: Vec<Vec<u8>> = model.frozen_paths();
-    let below = |path: &[u8]| frozen.iter().any(|f| path.starts_with(f));
-    let files: Vec<&Fact> = facts.iter().filter(|f| f.kind == Kind::File && !below(&f.path)).collect();
-    let subvolumes: Vec<&Fact> =
-        facts.iter().filter(|f| f.kind == Kind::Dir && f.ino == 256 && !f.path.is_empty()).collect();
-    let mut ops = vec![Op::Mkdir { path: format!("kernel{round}").into_bytes(), mode: 0o755 }];
-    for n in 0..150 {
-        let Some(file) = rng.pick(&files) else { break };
-        let (path, size) = (file.path.clone(), file.size.min(1 << 20));
-        let data = Data::new(Fill::Text, seed + n, rng.below(70_000) as usize);
-        ops.push(match rng.below(5) {
-            0 => Op::Truncate { path, size: rng.below(size + 1) },
-            1 => Op::Unlink { path },
-            2 => Op::Append { path, data },
-            _ => Op::Write { path, offset: rng.below(size + 1), data },
-        });
-    }
-    if let Some(from) = rng.pick(&subvolumes) {
-        let to = format!("kernel{round}/snapshot").into_bytes();
-        ops.push(Op::Snapshot { from: from.path.clone(), to, read_only: false });
-    }
-    let holds = |s: &Fact| subvolumes.iter().any(|t| t.path.starts_with(&[&s.path[..], b"/"].concat()));
-    let bare: Vec<&Fact> = subvolumes.iter().filter(|s| !holds(s)).copied().collect();
-    ops.extend(rng.pick(&bare).map(|s| Op::DeleteSubvolume { path: s.path.clone() }));
-    ops
 }
 
 /// `BUTTERY_SIM_ROUNDS` multiplies the rounds.

@@ -9,6 +9,7 @@ pub mod chunk_map;
 mod devices;
 mod error;
 mod faults;
+mod history;
 mod open;
 mod read;
 mod standing;

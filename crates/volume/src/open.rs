@@ -3,7 +3,7 @@
 use crate::chunk_map::{Chunk, ChunkMap};
 use crate::devices::{Member, leader, open_member};
 use crate::walk::walk_tree;
-use crate::{Error, Volume, uuid_text};
+use crate::{Error, Volume, history, uuid_text};
 use buttery_codec::CsumType;
 use buttery_device::Device;
 use buttery_disk::check::{Context, Expect, sb};
@@ -34,26 +34,36 @@ impl Volume {
             .into_iter()
             .map(|device| open_member(device, options.super_copy))
             .collect::<Result<Vec<_>, _>>()?;
-        let lead = leader(&members)?;
+        let mut volume = Volume::assemble(&members, leader(&members)?, options)?;
+        if options.writable {
+            volume.check_copies()?;
+        }
+        if members.len() > 1 {
+            history::check(&volume, &members)?;
+        }
+        // before this, a copy that seems bad may be the other half of a split brain: it is not mended
+        volume.writable = options.writable;
+        Ok(volume)
+    }
+
+    /// Puts the devices together, for reading; `lead` is the one whose superblock speaks for them.
+    pub(crate) fn assemble(members: &[Member], lead: usize, options: OpenOptions) -> Result<Volume, Error> {
         let main = members[lead].sb.clone();
-        let mut volume = Volume::bare(&main, options)?;
-        volume.adopt(&members)?;
+        let mut volume = Volume::bare(&main)?;
+        volume.adopt(members)?;
         for (key, data) in sb::sys_chunks(&main, &volume.ctx)
             .map_err(|v| super_error(&members[lead], options.super_copy, v.to_string()))?
         {
             volume.add_chunk(key, &data)?;
         }
         let items = volume.read_chunk_tree(options.use_backup_root)?;
-        volume.check_devices(&members, &items, options.degraded)?;
+        volume.check_devices(members, &items, options)?;
         volume.items = items;
-        volume.find_stale(&members, &main);
-        if options.writable {
-            volume.check_copies()?;
-        }
+        volume.find_stale(members, &main);
         Ok(volume)
     }
 
-    fn bare(main: &Superblock, options: OpenOptions) -> Result<Volume, Error> {
+    fn bare(main: &Superblock) -> Result<Volume, Error> {
         let csum = CsumType::from_disk(main.csum_type.get())
             .ok_or_else(|| Error::Unsupported(format!("checksum type {}", main.csum_type.get())))?;
         let ctx = Context {
@@ -73,7 +83,7 @@ impl Volume {
             generation: main.generation.get().into(),
             csum,
             fsids: vec![main.block_fsid()],
-            writable: options.writable,
+            writable: false,
             items: Vec::new(),
             missing: Vec::new(),
         })
@@ -164,7 +174,7 @@ impl Volume {
     }
 
     /// What is written to must have a copy of everything.
-    fn check_copies(&self) -> Result<(), Error> {
+    pub(crate) fn check_copies(&self) -> Result<(), Error> {
         let missing = |devid| !self.devices.contains_key(&devid);
         let Some(logical) = self.chunk_lost_without(&missing) else { return Ok(()) };
         let which: Vec<String> = self.missing.iter().chain(&self.stale()).map(u64::to_string).collect();
@@ -175,11 +185,24 @@ impl Volume {
     }
 
     /// Every device that the chunk tree has must be there and be what it says.
-    fn check_devices(&mut self, members: &[Member], items: &[DevItem], degraded: bool) -> Result<(), Error> {
+    fn check_devices(
+        &mut self,
+        members: &[Member],
+        items: &[DevItem],
+        options: OpenOptions,
+    ) -> Result<(), Error> {
+        let is_listed = |m: &Member| items.iter().any(|item| item.devid == m.sb.dev_item.devid);
+        if let Some(other) = members.iter().find(|m| !m.is_seed() && !is_listed(m)) {
+            return Err(Error::Inconsistent(format!(
+                "{} says that it is device {}, which the file system does not have any more",
+                other.device.name(),
+                other.sb.dev_item.devid
+            )));
+        }
         for item in items {
             let devid = item.devid.get();
             let Some(member) = members.iter().find(|m| m.sb.dev_item.devid.get() == devid) else {
-                if !degraded {
+                if !options.degraded {
                     return Err(Error::Missing { devid, uuid: uuid_text(&item.uuid) });
                 }
                 self.missing.push(devid);
@@ -193,7 +216,7 @@ impl Volume {
                     uuid_text(&item.uuid)
                 )));
             }
-            if self.writable && member.device.len_bytes() < item.total_bytes.get() {
+            if options.writable && member.device.len_bytes() < item.total_bytes.get() {
                 return Err(Error::Inconsistent(format!(
                     "{} has {} bytes, but device {devid} has {}: it was cut off",
                     member.device.name(),

@@ -19,6 +19,17 @@ impl Volume {
         Ok(buf)
     }
 
+    /// One copy of a tree block, if it is sound. Nothing is counted or mended.
+    pub(crate) fn sound_copy(&self, chunk: &Chunk, expect: &Expect, mirror: usize) -> Option<Vec<u8>> {
+        let mut buf = vec![0; self.ctx.nodesize as usize];
+        let place = chunk.place(expect.bytenr, mirror);
+        if place.len < buf.len() as u64 {
+            return None;
+        }
+        self.devices.get(&place.devid)?.read_at(place.physical, &mut buf).ok()?;
+        self.check(&buf, expect).is_ok().then_some(buf)
+    }
+
     fn check(&self, block: &[u8], expect: &Expect) -> Result<(), Unfit> {
         if !self.csum.verify(&block[32..], &block[..self.csum.size()]) {
             return Err(Unfit::corrupt(format!("its {} checksum is wrong", self.csum.name())));

@@ -78,7 +78,12 @@ impl Engine {
             false if writer.txn.is_unflushed() => {
                 let written = writer.txn.written();
                 let flushed = self.volume().flush();
-                flushed.map(|()| writer.txn.flushed(written)).map_err(Into::into)
+                let done = flushed.map(|()| writer.txn.flushed(written)).map_err(Into::into);
+                // a device that failed just now must be known by its old superblock
+                match self.volume().has_new_faults() {
+                    true => done.and_then(|()| self.commit_changes()),
+                    false => done,
+                }
             }
             false => Ok(()),
         };
