@@ -18,6 +18,8 @@ enum How {
     /// One write of three.
     SomeWrites,
     Flushes,
+    /// Writes of everything but the superblock.
+    Blocks,
     /// Writes of the superblock only.
     Superblocks,
     /// It is gone: reads too.
@@ -61,6 +63,7 @@ impl Device for Failing {
         self.fails(match self.how {
             How::All | How::Writes => true,
             How::SomeWrites => n.is_multiple_of(3),
+            How::Blocks => !buttery_disk::superblock::OFFSETS.contains(&offset),
             How::Superblocks => buttery_disk::superblock::OFFSETS.contains(&offset),
             How::Flushes => false,
         })?;
@@ -132,7 +135,7 @@ fn fails(profile: Profile, n: usize, bad: usize, how: How, seed: u64) -> Result<
 
 #[test]
 fn the_others_go_on() {
-    let hows = [How::Writes, How::SomeWrites, How::Flushes, How::Superblocks, How::All];
+    let hows = [How::Writes, How::SomeWrites, How::Blocks, How::Flushes, How::Superblocks, How::All];
     let mut seed = 0;
     for (profile, n) in
         [(Profile::Raid1, 2), (Profile::Raid1c3, 3), (Profile::Raid10, 4), (Profile::Raid1c4, 4)]
